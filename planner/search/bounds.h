@@ -1,11 +1,10 @@
 // Lower bounds of a decoder's step time and memory: they only prune (design decision 7).
 //
-// One layer of each kind, and what stands around the layers, is lowered and priced once for each way of splitting it (a
-// probe: tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether parameters are split
-// over replicas), alone on its ranks. Layers that alternate are sorted for it (planner/passes/cut_runs.h), so that it
-// tells what those of any stage take; but of clearing and updating, which one kernel does for all layers of a run, what
-// the longest of them takes. From these prices, with F(s) and B(s) those of a stage's pass over one
-// micro-batch, Z(s) and U(s) those of clearing gradients and of the update, M micro-batches:
+// Each way of splitting (tensor and expert degree, sequence parallelism, rows of a micro-batch, recompute, whether
+// parameters are split over replicas) has a probe (planner/search/probe.h), which tells what the layers of any stage
+// take; but of clearing and updating, which one kernel does for all layers of a run, what the longest of them takes.
+// From these prices, with F(s) and B(s) those of a stage's pass over one micro-batch, Z(s) and U(s) those of clearing
+// gradients and of the update, M micro-batches:
 //
 //   step >= max over s of   max over i <= s of Z(i) + F(i) + .. + F(s-1)
 //                         + M (F(s) + B(s))
@@ -38,10 +37,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "costmodel/cost_model.h"
 #include "planner/passes/pipeline_parts.h"
+#include "planner/search/probe.h"
 #include "planner/search/problem.h"
 #include "planner/search/space.h"
 
@@ -53,35 +52,6 @@ struct LowerBound {
 
   // Whether it is of a probe of its own; else all that it says is that there is too little memory.
   bool probed() const { return step > Nanos(); }
-};
-
-// What one way of splitting costs. See above.
-struct Probe {
-  // What decides whether the parallel optimizer splits a parameter: the replicas of its gradient in the probe, and the
-  // rows that a rank holds.
-  struct Shares {
-    int64_t replicas = 1, rows = 1;
-    friend auto operator<=>(const Shares&, const Shares&) = default;
-  };
-  struct SegmentCost {
-    int run = -1;                             // of a kind of layer in `stacks`: in which of `runs` it is
-    Nanos forward, backward, clear;           // of one layer, on the compute stream
-    Nanos forward_kernels, backward_kernels;  // of these, without collectives
-    std::map<Shares, Nanos> update;           // by how its parameters can be split
-    Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
-  };
-  struct BufferUse {
-    absl::InlinedVector<uint32_t, 2> segments;  // that use it
-    Bytes bytes;                                // of one instance, all that are alike together
-    int layered = -1;                           // one per layer of this one of `stacks`
-    bool border = false;                        // one per layer of all, and one more
-    bool in_flight = false;                     // one per micro-batch in flight
-    std::optional<Shares> shares;               // optimizer state
-  };
-  std::vector<SegmentCost> segments;
-  std::vector<BufferUse> buffers;
-  std::vector<Stack> stacks;  // of the chain, a kind of layer each; none where nothing is repeated
-  std::vector<Stack> runs;    // the chain before it was sorted: of L layers in a run the next L of `stacks`
 };
 
 class LowerBounds {
