@@ -56,6 +56,9 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
   if (!family.latent && latent && Given(in["kv_lora_rank"])) {
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
   }
+  if (family.picked == 0 && Given(in["index_topk"])) {
+    return NotModelled(in["index_topk"], absl::StrCat("an indexer of the model_type ", family.model_type));
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool bias, BoolOr(in["bias"], false));
   if (bias && family.bias_beside_inputs) return NotModelled(in["bias"], "a bias of all but queries and keys");
   // OPT's of 350 million parameters: norms behind the residual, embeddings of another width.
@@ -146,6 +149,19 @@ absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, cons
                                    " tokens is taken for windows of as many, up to "
                                    "twice the work"));
   }
+  return absl::OkStatus();
+}
+
+// DeepSeek Sparse Attention ("DeepSeek-V3.2", section 2.1): each token attends to those that an indexer picks.
+absl::Status ReadIndexer(const NodeRef& in, const HuggingFaceFamily& family, const Training& training,
+                         std::vector<std::string>& notices) {
+  if (family.picked == 0) return absl::OkStatus();
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t picked, IntOr(in["index_topk"], family.picked, 1));
+  notices.push_back(
+      training.sequence <= picked
+          ? absl::StrCat("the indexer of attention is left out: of ", training.sequence, " tokens it picks all")
+          : absl::StrCat("the indexer of attention is left out, and attention to the ", picked,
+                         " tokens that it picks is taken as attention over all ", training.sequence));
   return absl::OkStatus();
 }
 
@@ -264,13 +280,15 @@ absl::StatusOr<double> ReadEpsilon(const NodeRef& in, const HuggingFaceFamily& f
   return DoubleOr(epsilon, family.layer_norm ? 1e-5 : 1e-6, 0, 1);
 }
 
-absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFamily& family) {
+absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFamily& family,
+                                          std::vector<std::string>& notices) {
   struct Row {
     absl::string_view name;
     Activation plain, of_gate;
   };
   // A name that only gates have, or only what has none: the same twice.
   constexpr Activation kSilu = Activation::kSwiglu;
+  constexpr absl::string_view kXielu = "xielu";  // Apertus's
   constexpr Row kRows[] = {
       {"gelu", Activation::kGelu, Activation::kGeglu},
       {"gelu_new", Activation::kGelu, Activation::kGeglu},
@@ -280,12 +298,14 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
       {"relu2", Activation::kSquaredRelu, Activation::kSquaredRelu},
       {"silu", kSilu, kSilu},
       {"swish", kSilu, kSilu},
+      {kXielu, Activation::kSquaredRelu, Activation::kSquaredRelu},
   };
   const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation",
                                       "mlp_hidden_act", "ffn_config.ffn_act_fn.name"});
   if (!Given(act)) return family.activation;
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string name, act.AsString());
   const bool gated = IsGated(family.activation);
+  if (name == kXielu) notices.push_back("the activation xIELU is taken as a squared ReLU");
   for (const Row& row : kRows) {
     const Activation found = gated ? row.of_gate : row.plain;
     if (row.name == name && IsGated(found) == gated) return found;
@@ -387,7 +407,7 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     NoteRopeScaling(in, notices);
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, ReadRotaryFactor(in, family, c.head_dim));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, BoolOr(in["attn_output_gate"], family.gates_attention));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
@@ -401,6 +421,7 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
   if (beside) c.layer_form = family.side_form;
   MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
   if (family.hybrid == HybridKeys::kNone) MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadIndexer(in, family, training, notices));
   if (family.model_type == "falcon") MESHWRIGHT_RETURN_IF_ERROR(ReadFalcon(in, c, notices));
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;

@@ -291,6 +291,7 @@ constexpr HuggingFaceFamily kFamilies[] = {
      .shared_expert = true,
      .left_out = kNormedBehind},
     {.model_type = "dots1", .experts = true, .query_norms = true, .may_window = false},
+    {.model_type = "apertus", .activation = Activation::kSquaredRelu, .query_norms = true, .rope_theta = 12e6},
     {.model_type = "arcee", .activation = Activation::kSquaredRelu},
     {.model_type = "nemotron", .activation = Activation::kSquaredRelu, .layer_norm = true, .rotary_share = 0.5},
     {.model_type = "exaone4",
@@ -328,6 +329,8 @@ constexpr HuggingFaceFamily kFamilies[] = {
     {.model_type = "deepseek", .experts = true},
     {.model_type = "deepseek_v2", .experts = true, .latent = true},
     {.model_type = "deepseek_v3", .experts = true, .latent = true, .dense_layers = 3},
+    {.model_type = "deepseek_v32", .experts = true, .latent = true, .dense_layers = 3, .picked = 2048},
+    {.model_type = "glm_moe_dsa", .experts = true, .latent = true, .dense_layers = 3, .picked = 2048},
     {.model_type = "kimi_k2", .experts = true, .latent = true},
 };
 
@@ -336,14 +339,10 @@ constexpr HuggingFaceFamily kFamilies[] = {
 absl::Span<const HuggingFaceFamily> HuggingFaceFamilies() { return kFamilies; }
 
 absl::string_view WhatOthersHave(absl::string_view model_type) {
-  constexpr absl::string_view kIndexer = "attention to the tokens that an indexer picks";
   constexpr struct {
     absl::string_view model_type, what;
   } kRows[] = {
-      {"apertus", "the activation xIELU"},
-      {"deepseek_v32", kIndexer},
       {"gemma3n_text", "an embedding in each layer, with keys and values that layers share,"},
-      {"glm_moe_dsa", kIndexer},
       {"mllama_text_model", "attention to another sequence"},
   };
   for (const auto& row : kRows) {

@@ -48,6 +48,7 @@ struct HuggingFaceFamily {
   int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
   int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
   int64_t full_at = 0;      // which of those it is; 0: the last
+  int64_t picked = 0;       // tokens that an indexer picks for each to attend to; 0: it has none
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };

@@ -173,6 +173,14 @@ TEST(HuggingFaceFamiliesTest, SquaredReluHasNoGate) {
   EXPECT_EQ(TurnedElements(nemotron), 64);
   EXPECT_EQ(CountOf(nemotron), int64_t{2} * 256000 * 6144 + 2 * 6144 +
                                    32 * (int64_t{2} * 6144 * 6144 + 2 * 6144 * 1024 + 2 * 6144 * 24576 + 4 * 6144));
+  // The 8 billion of Apertus: 8,053,338,176 with two numbers of xIELU in each of 32 layers.
+  std::vector<std::string> notices;
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "apertus", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 21504, "vocab_size": 131072,
+      "hidden_act": "xielu", "qk_norm": true, "tie_word_embeddings": false})",
+                         64, &notices)),
+            8'053'338'176 - 2 * 32);
+  EXPECT_THAT(notices, ElementsAre("the activation xIELU is taken as a squared ReLU"));
   ASSERT_OK_AND_ASSIGN(const DecoderConfig arcee, Read(R"({"model_type": "arcee", "hidden_size": 2560,
       "num_hidden_layers": 36, "num_attention_heads": 20, "num_key_value_heads": 4, "intermediate_size": 18432,
       "vocab_size": 128004, "head_dim": 128, "hidden_act": "relu2"})"));

@@ -124,6 +124,32 @@ TEST(HuggingFaceTest, DeepSeek) {
               StatusIs(absl::StatusCode::kUnimplemented, "layers without experts that are neither"));
 }
 
+// DeepSeek-V3.2 and GLM-5 but for what picks the tokens that attention is to.
+TEST(HuggingFaceTest, IndexersAreLeftOut) {
+  std::vector<std::string> notices;
+  const std::string v32 = absl::StrReplaceAll(
+      kDeepSeekV3, {{"deepseek_v3", "deepseek_v32"}, {"\"num_nextn_predict_layers\": 1", "\"index_topk\": 64"}});
+  EXPECT_EQ(CountOf(Read(v32, 64, &notices)), 671'026'419'200 - 58 * 256);
+  EXPECT_THAT(notices, ElementsAre("the indexer of attention is left out: of 64 tokens it picks all"));
+  notices.clear();
+  EXPECT_THAT(Read(v32, 128, &notices), IsOk());
+  EXPECT_THAT(notices, ElementsAre("the indexer of attention is left out, and attention to the 64 tokens that it picks "
+                                   "is taken as attention over all 128"));
+  // 744 billion by its name. Embedding and head 2 x 154880 x 6144, the last norm, and of 78 layers: queries 6144 x 2048
+  // and 2048 x 64 x 256, keys and values 6144 x 576 and 512 x 64 x 448, the output 64 x 256 x 6144, norms 2 x 6144 and
+  // those of latents 2048 and 512; of 75 the router 6144 x 256 and 257 x 3 x 6144 x 2048, of 3 3 x 6144 x 12288.
+  constexpr int64_t kLayer =
+      6144 * 2048 + 2048 * 64 * 256 + 6144 * 576 + 512 * 64 * 448 + 64 * 256 * 6144 + 2 * 6144 + 2048 + 512;
+  constexpr int64_t kExperts = 6144 * 256 + int64_t{257} * 3 * 6144 * 2048, kDense = 3 * 6144 * 12288;
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "glm_moe_dsa", "hidden_size": 6144, "num_hidden_layers": 78,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 192, "intermediate_size": 12288,
+      "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+      "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 2048, "qk_nope_head_dim": 192,
+      "qk_rope_head_dim": 64, "v_head_dim": 256, "vocab_size": 154880, "hidden_act": "silu", "index_head_dim": 128,
+      "index_n_heads": 32})")),
+            int64_t{2} * 154880 * 6144 + 6144 + 78 * kLayer + 75 * kExperts + 3 * kDense);
+}
+
 // Qwen1.5-MoE-A2.7B, gates and all.
 TEST(HuggingFaceTest, SharedExpertsByTheirWidth) {
   constexpr absl::string_view kQwen = R"({"model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
@@ -323,9 +349,9 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   EXPECT_THAT(
       llama_with(R"("layer_types": ["full_attention"])"),
       StatusIs(absl::StatusCode::kInvalidArgument, "layer_types: found 1 kinds, wanted one for each of the 32 layers"));
-  EXPECT_THAT(
-      Read(R"({"model_type": "deepseek_v32", "hidden_size": 7168})"),
-      unimplemented("model_type: found \"deepseek_v32\": attention to the tokens that an indexer picks is not"));
+  EXPECT_THAT(llama_with(R"("index_topk": 2048)"), unimplemented("index_topk: an indexer of the model_type llama"));
+  EXPECT_THAT(Read(R"({"model_type": "gemma3n_text", "hidden_size": 2048})"),
+              unimplemented("model_type: found \"gemma3n_text\": an embedding in each layer"));
 }
 
 TEST(HuggingFaceTest, DropoutIsLeftOutAndTold) {
