@@ -133,9 +133,8 @@ absl::Status ReadModel(const NodeRef& root, ModelFile& file) {
   MESHWRIGHT_RETURN_IF_ERROR(root["training"]["batch"].AsInt(1).status());
   if (training.sequence == 0) MESHWRIGHT_RETURN_IF_ERROR(root["training"]["sequence"].AsInt(1).status());
   if (!root["training"]["optimizer"].present()) {
-    file.notices.push_back(
-        "training.optimizer is not given, so it is sgd, which keeps no state; adamw keeps 8 bytes a "
-        "parameter");
+    training.optimizer = Optimizer::Default(OpKind::kAdamW);
+    file.notices.push_back("training.optimizer is not given: adamw, which keeps 8 bytes a parameter");
   }
   if (forms[0] == "huggingface") return ReadHuggingFaceFile(root["huggingface"], file);
   MESHWRIGHT_RETURN_IF_ERROR(SetType(root["training"]["dtype"], file));

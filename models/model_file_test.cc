@@ -201,7 +201,7 @@ TEST(ModelFileTest, AHuggingFaceConfigLiesBesideTheModelFile) {
   EXPECT_EQ(std::get<DecoderConfig>(file.model).ffn, 16);
   EXPECT_THAT(ParseModelFile(With(text, "tiny_config", "no_such"), absl::StrCat(folder, "/m.yaml")),
               StatusIs(absl::StatusCode::kNotFound, "m.yaml:2:14: huggingface: "));
-  EXPECT_THAT(file.notices, ElementsAre(HasSubstr("training.optimizer is not given, so it is sgd"),
+  EXPECT_THAT(file.notices, ElementsAre("training.optimizer is not given: adamw, which keeps 8 bytes a parameter",
                                         "training.dtype is not given: float32 unless --precision says otherwise"));
   // The text in place of the file, as a plan has it.
   ASSERT_OK_AND_ASSIGN(const ModelFile elsewhere, ParseModelFile(text, "/nowhere/m.yaml", file.config));

@@ -25,20 +25,16 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef::Variant variant, in.AsVariant(kNames));
   const NodeRef& o = variant.options;
   if (variant.index == kSgd) {
-    optimizer.kind = OpKind::kSgd;
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate"}));
   } else if (variant.index == kMomentum) {
-    optimizer.kind = OpKind::kMomentum;
+    optimizer = Optimizer::Default(OpKind::kMomentum);
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "momentum", "weight_decay"}));
-    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(0.9, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(optimizer.momentum, 0, 1));
   } else {
-    optimizer.kind = variant.index == kAdamW ? OpKind::kAdamW : OpKind::kLamb;
-    optimizer.learning_rate = 1e-3;
-    optimizer.weight_decay = 0.01;
-    if (optimizer.kind == OpKind::kLamb) optimizer.epsilon = 1e-6;
+    optimizer = Optimizer::Default(variant.index == kAdamW ? OpKind::kAdamW : OpKind::kLamb);
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"}));
-    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta1, o["beta1"].AsDoubleOr(0.9, 0, 1));
-    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta2, o["beta2"].AsDoubleOr(0.999, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta1, o["beta1"].AsDoubleOr(optimizer.beta1, 0, 1));
+    MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta2, o["beta2"].AsDoubleOr(optimizer.beta2, 0, 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.epsilon, o["epsilon"].AsDoubleOr(optimizer.epsilon, 0, 1));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.learning_rate, o["learning_rate"].AsDoubleOr(optimizer.learning_rate, 0));
@@ -145,6 +141,18 @@ OpAttrs LossScaling::Attrs() const {
 std::optional<LossScaling> Training::LossScale() const {
   const bool scales = scales_loss == Scales::kYes || (scales_loss == Scales::kByType && dtype == DType::kFloat16);
   return scales ? std::optional(loss_scaling) : std::nullopt;
+}
+
+Optimizer Optimizer::Default(OpKind kind) {
+  Optimizer optimizer;
+  optimizer.kind = kind;
+  if (kind == OpKind::kMomentum) optimizer.momentum = 0.9;
+  if (kind == OpKind::kAdamW || kind == OpKind::kLamb) {
+    optimizer.learning_rate = 1e-3;
+    optimizer.weight_decay = 0.01;
+  }
+  if (kind == OpKind::kLamb) optimizer.epsilon = 1e-6;
+  return optimizer;
 }
 
 OpAttrs Optimizer::Attrs() const {

@@ -41,6 +41,9 @@
 namespace meshwright {
 
 struct Optimizer {
+  // With the settings that it has where the file gives none.
+  static Optimizer Default(OpKind kind);
+
   OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW or kLamb
   double learning_rate = 0.01;
   double momentum = 0;                                // kMomentum: u <- momentum * u + g, w <- w - learning_rate * u

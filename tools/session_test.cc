@@ -65,7 +65,7 @@ TEST(SessionTest, ADecoderLeavesItsChoicesOpen) {
   EXPECT_FALSE(problem.parallel_optimizer.has_value());
   EXPECT_FALSE(problem.recompute.has_value());
   EXPECT_FALSE(problem.loss_is_sum);
-  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("optimizer is not given, so it is sgd")));
+  EXPECT_THAT(session.notices, ElementsAre(HasSubstr("optimizer is not given: adamw")));
 }
 
 TEST(SessionTest, WhatTheFileSaysIsFixed) {
