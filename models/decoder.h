@@ -6,10 +6,11 @@
 //
 // The graph has three segments: "embed", "layers" (repeated, the residual stream is carried) and "head". The first
 // `dense_layers`, which have no experts, stand in one of their own before "layers". Where one layer of several has
-// experts, sees more than a window, or has attention, a run of "layers" is that many; what is left over stands in
-// "last_layers". Names of what is in the first layers begin with "dense_", in a run's layers but the last with
-// "dense0_", "linear1_" and so on, in the last ones with "last_", of what predicts further tokens, in the head, with
-// "next_". The residual stream is (s, b, h). Index labels, which label rules of a strategy name:
+// experts, sees more than a window, or has attention, a run of "layers" is that many; what is left over, and all alike,
+// stands in "last_layers". Where layers are in another order, they stand in as few runs as can be, "layers", "layers2"
+// and so on. Names of what is in the first layers begin with "dense_", in a run's layers but the last with "dense0_",
+// "linear1_" and so on, in the last ones with "last_", in a second run with "part2_", of what predicts further tokens,
+// in the head, with "next_". The residual stream is (s, b, h). Index labels, which label rules of a strategy name:
 //   b batch   s sequence   h hidden   g KV head (with its queries)   f ffn   v vocabulary   e expert
 //   x experts that a rank sends tokens to
 //   z parts of a sequence in slots of experts, where ranks share it (planner/passes/split_context.h)
@@ -86,8 +87,8 @@ struct DecoderConfig {
   // positions besides, those of the keys the same in all heads. 0: heads of one kind.
   int64_t kv_lora_rank = 0, q_lora_rank = 0;
   int64_t rope_head_dim = 0, value_head_dim = 0;  // of the latter 0: head_dim
-  // A token sees itself and those before it up to so many in all; of each `full_attention_every` layers behind the
-  // dense ones the last sees all before it. 0: all do; 0: none does.
+  // A token sees itself and those before it up to so many in all; of each `full_attention_every` layers, counted from
+  // the first of all, the last sees all before it. 0: all do; 0: none does.
   int64_t sliding_window = 0, full_attention_every = 0;
   // Which of those layers it is: 0: the last.
   int64_t full_attention_at = 0;
@@ -143,10 +144,8 @@ constexpr bool IsGated(Activation activation) {
 // Elements of each head that rotary positions turn: an even number.
 int64_t TurnedElements(const DecoderConfig& config);
 
-// Layers in a run of the repeated segment, the shortest in which all kinds are; those behind the last whole run, none
-// of which has full attention, stand in a segment "last_layers" of their own. Without a pattern.
+// The shortest run of layers in which all kinds are that the repeated ones have. Without a pattern.
 int64_t LayersOfRun(const DecoderConfig& config);
-int64_t LastLayers(const DecoderConfig& config);
 
 // What names of operators of a layer begin with, one for each kind of layer: "", "dense_", "dense0_", ..
 std::vector<std::string> LayerPrefixes(const DecoderConfig& config);

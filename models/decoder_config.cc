@@ -99,7 +99,7 @@ void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {
   }
 }
 
-void ComplainOfWindows(const DecoderConfig& c, const Training& t,
+void ComplainOfWindows(const DecoderConfig& c,
                        absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
   const int64_t every = c.full_attention_every;
   if (every == 0) return;
@@ -107,17 +107,6 @@ void ComplainOfWindows(const DecoderConfig& c, const Training& t,
     complain("full_attention_every", every, absl::StrCat("from 2 to layers = ", c.layers));
   } else if (c.full_attention_at > every) {
     complain("full_attention_at", c.full_attention_at, absl::StrCat("at most full_attention_every = ", every));
-  } else if (c.linear_attention.value_heads == 0 && c.sliding_window >= t.sequence) {
-    return;  // no window binds, and all layers are alike
-  } else if (c.dense_layers > 0) {
-    complain("full_attention_every", every, "it without dense_layers");
-  } else if (c.expert_every > 1 && c.layers % std::lcm(every, c.expert_every) != 0) {
-    complain("full_attention_every", every,
-             absl::StrCat("whole runs of ", std::lcm(every, c.expert_every), " of the ", c.layers,
-                          " layers, in which all kinds are"));
-  } else if (c.full_attention_at > 0 && c.layers % every >= c.full_attention_at) {
-    complain("full_attention_at", c.full_attention_at,
-             absl::StrCat("a place behind the ", c.layers % every, " layers that are left of the last ", every));
   }
 }
 
@@ -165,7 +154,7 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   }
   ComplainOfPattern(c, found);
   ComplainOfLinear(c, complain);
-  ComplainOfWindows(c, t, complain);
+  ComplainOfWindows(c, complain);
   if (c.dense_layers >= c.layers) {
     complain("dense_layers", c.dense_layers, absl::StrCat("fewer than layers = ", c.layers));
   } else if ((c.layers - c.dense_layers) % c.expert_every != 0) {
@@ -173,7 +162,9 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
              absl::StrCat("a divisor of the ", c.layers - c.dense_layers,
                           c.dense_layers > 0 ? " layers behind the first dense ones" : " layers"));
   }
-  if (NumParameters(c) > kMostParameters) complain("layers", c.layers, "a model of at most 2^50 parameters");
+  // Of layers that fit together.
+  if (found.empty() && NumParameters(c) > kMostParameters)
+    complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
   const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c));
   const double mlp = 2.0 * static_cast<double>(std::max({c.ffn, c.shared_expert_ffn, c.dense_ffn}));
@@ -234,8 +225,6 @@ int64_t TurnedElements(const DecoderConfig& config) {
 int64_t LayersOfRun(const DecoderConfig& config) {
   return std::lcm(config.expert_every, std::max<int64_t>(1, config.full_attention_every));
 }
-
-int64_t LastLayers(const DecoderConfig& config) { return (config.layers - config.dense_layers) % LayersOfRun(config); }
 
 int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
 

@@ -10,11 +10,11 @@
 namespace meshwright {
 namespace {
 
-// Of layer i of a run.
-LayerKind KindInRun(const DecoderConfig& c, int64_t i) {
+// Of layer i of a model without a pattern.
+LayerKind KindOfLayer(const DecoderConfig& c, int64_t i) {
   const int64_t every = c.full_attention_every;
   const bool full = every > 0 && i % every == (c.full_attention_at > 0 ? c.full_attention_at : every) - 1;
-  return {.experts = (i + 1) % c.expert_every == 0,
+  return {.experts = i >= c.dense_layers && (i - c.dense_layers + 1) % c.expert_every == 0,
           .window = full ? 0 : c.sliding_window,
           .linear = !full && c.linear_attention.value_heads > 0};
 }
@@ -40,16 +40,30 @@ std::vector<LayerInRun> Named(const std::string& stretch, const std::vector<Laye
   return run;
 }
 
-std::vector<Stretch> StretchesOfPattern(const std::string& pattern) {
+// Of a letter for each layer, and the kind that it stands for.
+template <typename KindOf>
+std::vector<Stretch> StretchesOfPattern(const std::string& pattern, const KindOf& kind_of) {
   std::vector<Stretch> stretches;
   for (const PatternRun& run : RunsOfPattern(pattern)) {
     std::vector<LayerKind> kinds;
-    for (const char letter : run.letters) kinds.push_back(KindOfLetter(letter));
+    for (const char letter : run.letters) kinds.push_back(kind_of(letter));
     const size_t part = stretches.size() + 1;
     stretches.push_back({part == 1 ? "layers" : absl::StrCat("layers", part), run.repeat,
                          Named(part == 1 ? "" : absl::StrCat("part", part, "_"), kinds)});
   }
   return stretches;
+}
+
+// Of layers in any order, of few kinds.
+std::vector<Stretch> StretchesOfKinds(const std::vector<LayerKind>& kinds) {
+  std::vector<LayerKind> distinct;
+  std::string pattern;
+  for (const LayerKind& kind : kinds) {
+    const auto found = std::find(distinct.begin(), distinct.end(), kind);
+    pattern.push_back(static_cast<char>('a' + (found - distinct.begin())));
+    if (found == distinct.end()) distinct.push_back(kind);
+  }
+  return StretchesOfPattern(pattern, [&](char letter) { return distinct[static_cast<size_t>(letter - 'a')]; });
 }
 
 std::vector<LayerKind> Expanded(const std::vector<Stretch>& stretches) {
@@ -93,26 +107,30 @@ std::vector<PatternRun> RunsOfPattern(const std::string& pattern) {
 }
 
 std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
-  if (!config.layer_pattern.empty()) return StretchesOfPattern(config.layer_pattern);
-  std::vector<Stretch> stretches;
-  if (config.dense_layers > 0) {
-    stretches.push_back(
-        {"dense_layers", config.dense_layers, {{"dense_", {.experts = false, .window = config.sliding_window}}}});
-  }
-  const int64_t run = LayersOfRun(config);
+  if (!config.layer_pattern.empty()) return StretchesOfPattern(config.layer_pattern, KindOfLetter);
   std::vector<LayerKind> kinds;
-  for (int64_t i = 0; i < run; ++i) kinds.push_back(KindInRun(config, i));
-  stretches.push_back({"layers", (config.layers - config.dense_layers) / run, Named("", kinds)});
-  if (const int64_t last = LastLayers(config); last > 0) {
-    stretches.push_back({"last_layers", last, {{"last_", KindInRun(config, 0)}}});
+  for (int64_t i = 0; i < config.layers; ++i) kinds.push_back(KindOfLayer(config, i));
+  const int64_t run = LayersOfRun(config), behind = config.layers - config.dense_layers;
+  if (behind < run || (config.dense_layers > 0 && config.full_attention_every > 0)) return StretchesOfKinds(kinds);
+  const auto first = kinds.end() - behind;  // of what repeats
+  const int64_t last = behind % run;
+  if (std::any_of(kinds.end() - last, kinds.end(), [&](const LayerKind& kind) { return kind != *first; })) {
+    return StretchesOfKinds(kinds);
   }
+  std::vector<Stretch> stretches;
+  if (config.dense_layers > 0) stretches.push_back({"dense_layers", config.dense_layers, {{"dense_", kinds.front()}}});
+  stretches.push_back({"layers", behind / run, Named("", {first, first + run})});
+  if (last > 0) stretches.push_back({"last_layers", last, {{"last_", *first}}});
   return stretches;
 }
 
 std::vector<LayerKind> KindsOf(const DecoderConfig& config) { return Expanded(StretchesOf(config)); }
 
 LayerKind NextKind(const DecoderConfig& config) {
-  return config.layer_pattern.empty() ? KindInRun(config, LayersOfRun(config) - 1) : LayerKind();
+  if (!config.layer_pattern.empty()) return LayerKind();
+  LayerKind kind = KindOfLayer(config, LayersOfRun(config) - 1);
+  kind.experts = true;
+  return kind;
 }
 
 std::string NextPrefix(int64_t k) { return k == 1 ? "next_" : absl::StrCat("next", k, "_"); }

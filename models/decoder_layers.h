@@ -18,6 +18,7 @@ struct LayerKind {
   bool experts = true;                     // of the feed-forward layer, where the model has some
   int64_t window = 0;                      // 0: all of the sequence
   bool linear = false;                     // the mixer is linear attention or a state space
+  friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
 struct LayerInRun {

@@ -1,4 +1,6 @@
 // Layers of several kinds: linear attention, state spaces, patterns of halves.
+#include "models/decoder_layers.h"
+
 #include <string>
 #include <vector>
 
@@ -106,6 +108,34 @@ TEST(DecoderLayersTest, LinearAttention) {
   EXPECT_EQ(graph.tensor(graph.FindTensor("linear0_in_proj.weight")).shape, (Shape{8, 2, 14 + 6 + 4}));
 }
 
+// By layer: w and W have a window, a and A see all; of the small ones the feed-forward layer is dense.
+TEST(DecoderLayersTest, WindowsBesideDenseLayers) {
+  const auto layers_of = [](int64_t layers, int64_t dense, int64_t every, int64_t at, int64_t expert_every = 1) {
+    DecoderConfig c;
+    c.layers = layers;
+    c.dense_layers = dense;
+    c.sliding_window = 4;
+    c.full_attention_every = every;
+    c.full_attention_at = at;
+    c.experts = 2;
+    c.expert_every = expert_every;
+    std::string text;
+    for (const LayerKind& kind : KindsOf(c)) {
+      text.push_back(kind.experts ? kind.window > 0 ? 'W' : 'A' : kind.window > 0 ? 'w' : 'a');
+    }
+    return text;
+  };
+  EXPECT_EQ(layers_of(9, 1, 4, 0), "wWWAWWWAW");
+  EXPECT_EQ(layers_of(8, 5, 3, 1), "awwawWAW");
+  EXPECT_EQ(layers_of(5, 0, 4, 1), "AWWWA");
+  EXPECT_EQ(layers_of(8, 0, 3, 0, 2), "wWaWwAwW");
+  EXPECT_EQ(layers_of(7, 1, 3, 0, 2), "wwAwWaW");
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build("layers: 16, sliding_window: 4, full_attention_every: 4, dense_layers: 1, dense_ffn: 16, "
+                             "experts: 2, experts_per_token: 1"));
+  EXPECT_THAT(Stretches(graph), ElementsAre("layers 1 x 4", "layers2 3 x 4"));
+}
+
 // Attention first, and leftover layers behind the last run have none.
 TEST(DecoderLayersTest, WhichLayerHasAttention) {
   constexpr absl::string_view kSpace =
@@ -117,8 +147,11 @@ TEST(DecoderLayersTest, WhichLayerHasAttention) {
   EXPECT_THAT(text, HasSubstr("layer1_attention: Attention("));
   EXPECT_THAT(text, HasSubstr("last_linear_attention: LinearAttention("));
   EXPECT_THAT(text, HasSubstr("forward  linear_attention: LinearAttention("));
-  EXPECT_THAT(ErrorOf(absl::StrCat("layers: 7, full_attention_every: 3, full_attention_at: 1, ", kSpace)),
-              HasSubstr("full_attention_at: found 1, wanted a place behind the 1 layers that are left"));
+  // What is left over has attention, too: *MM*MM*M.
+  ASSERT_OK_AND_ASSIGN(const Graph whole,
+                       Build(absl::StrCat("layers: 8, full_attention_every: 3, full_attention_at: 1, ", kSpace)));
+  EXPECT_THAT(Stretches(whole), ElementsAre("layers 1 x 2", "layers2 2 x 3"));
+  EXPECT_THAT(ToText(whole), HasSubstr("part2_layer1_attention: Attention("));
   EXPECT_THAT(ErrorOf(absl::StrCat("layers: 6, full_attention_every: 3, full_attention_at: 4, ", kSpace)),
               HasSubstr("full_attention_at: found 4, wanted at most full_attention_every = 3"));
   EXPECT_THAT(ErrorOf(absl::StrCat("layers: 6, full_attention_at: 1, ", kSpace)),

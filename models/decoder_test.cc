@@ -222,13 +222,18 @@ TEST(DecoderTest, Windows) {
   ASSERT_OK_AND_ASSIGN(const Graph idle, Build(absl::StrCat(kSizes, ", full_attention_every: 3}"), TrainingOf(4, 4)));
   EXPECT_EQ(idle.segments[1].repeat, 7);
   EXPECT_EQ(window_of(idle, "attention:0"), 0);
-  // So that it may stand beside first layers without experts.
+  // Beside first layers without experts: of four kinds, and of two where no window binds.
   const std::string mixed = absl::StrCat(kSizes, ", full_attention_every: 3, experts: 2, experts_per_token: 1, ",
                                          "dense_layers: 1, dense_ffn: 16}");
   ASSERT_OK_AND_ASSIGN(const Graph dense, Build(mixed, TrainingOf(4, 4)));
   EXPECT_EQ(dense.segments[1].repeat, 1);
   EXPECT_EQ(dense.segments[2].repeat, 6);
-  EXPECT_THAT(Build(mixed).status().message(), HasSubstr("found 3, wanted it without dense_layers"));
+  ASSERT_OK_AND_ASSIGN(const Graph both, Build(mixed));
+  EXPECT_EQ(both.NumParameters(), dense.NumParameters() + (16 - 4) * 8) << "positions of 16 tokens, not of 4";
+  EXPECT_EQ(window_of(both, "attention:0"), 4);
+  EXPECT_EQ(window_of(both, "part2_window0_attention:0"), 4);
+  EXPECT_EQ(window_of(both, "part2_layer1_attention:0"), 0);
+  EXPECT_EQ(window_of(both, "part2_attention:0"), 4);
 }
 
 // GPT-J's and GPT-NeoX's: both halves take the same, and what they make is added at once, so that partial sums of both
@@ -499,10 +504,6 @@ TEST(DecoderTest, SizesThatDoNotFitAreErrorsAtTheirField) {
                         "`linear_attention` beside it"));
   EXPECT_THAT(error("{hidden: 8, layers: 4, heads: 2, vocab: 8, sliding_window: 4, full_attention_every: 5}"),
               HasSubstr("decoder.full_attention_every: found 5, wanted from 2 to layers = 4"));
-  EXPECT_THAT(
-      error("{hidden: 8, layers: 4, heads: 2, vocab: 8, sliding_window: 4, full_attention_every: 3, experts: 2, "
-            "experts_per_token: 1, expert_every: 2}"),
-      HasSubstr("decoder.full_attention_every: found 3, wanted whole runs of 6 of the 4 layers"));
   const auto latent = [&](absl::string_view more) {
     return error(absl::StrCat("{hidden: 8, layers: 1, heads: 2, vocab: 8, kv_lora_rank: 4, ", more, "}"));
   };

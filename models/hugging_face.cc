@@ -130,10 +130,7 @@ absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, cons
   if (!used || window.is_null() || count == 0) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
   if (length == 0) return absl::OkStatus();
-  std::optional<FullLayers> full = FindFull(windowed);
-  // Runs of layers of which some are whole do not go with others in front of them, nor may a whole layer be left over.
-  if (full.has_value() && full->every > 0 && c.dense_layers > 0) full = std::nullopt;
-  if (full.has_value() && full->at > 0 && c.layers % full->every >= full->at) full = std::nullopt;
+  const std::optional<FullLayers> full = FindFull(windowed);
   if (full.has_value()) {
     c.sliding_window = length;
     c.full_attention_every = full->every;
