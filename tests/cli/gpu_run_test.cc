@@ -109,7 +109,10 @@ TEST(GpuRunTest, AGptOverBytesLearns) {
   ASSERT_EQ(losses.size(), 12u);
   EXPECT_NEAR(losses.front(), 5.55, 0.1);  // ln 256 = 5.545: it knows nothing
   EXPECT_LT(losses.back(), 4.2);
-  EXPECT_EQ(RunTool(kStandIn, args).out, host.out);
+  const std::vector<double> found = LossesOf(RunTool(kStandIn, args).out);
+  ASSERT_EQ(found.size(), losses.size());
+  // In float32, whose products the host's BLAS sums in an order of the CPU's, and the stand-in in double.
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(found[i], losses[i], 1e-5) << i;
 }
 
 // The precision of the model file: bfloat16 with float32 masters and gradients, on a device alone.
