@@ -401,13 +401,13 @@ TEST(SessionTest, FlagsOfAnotherKindOfModelAreTold) {
   EXPECT_THAT(operators.notices, ElementsAre("--tensor_parallel has no effect: it is for decoders"));
   ASSERT_OK_AND_ASSIGN(const Session decoder, Open(Decoder(), {"--ignore_shards", "--expert_parallel=2"}));
   EXPECT_THAT(decoder.notices,
-              ElementsAre(HasSubstr("sgd"), "--expert_parallel has no effect: it is for decoders with experts",
+              ElementsAre(HasSubstr("adamw"), "--expert_parallel has no effect: it is for decoders with experts",
                           "--ignore_shards has no effect: it is for models of operators"));
   for (const char* mode : {"data_parallel", "stand_alone"}) {
     ASSERT_OK_AND_ASSIGN(const Session by_rows,
                          Open(Decoder(), {absl::StrCat("--mode=", mode), "--tensor_parallel=2", "--microbatches=2"}));
     EXPECT_THAT(by_rows.notices,
-                ElementsAre(HasSubstr("sgd"), absl::StrCat("--tensor_parallel has no effect in the mode ", mode)));
+                ElementsAre(HasSubstr("adamw"), absl::StrCat("--tensor_parallel has no effect in the mode ", mode)));
   }
 }
 
@@ -424,13 +424,13 @@ TEST(SessionTest, KnobsOfAnotherKindOfModelAreTold) {
       const Session decoder,
       Open(Decoder("search_mode: sharding_propagation, dataset_strategy: data_parallel, "
                    "full_batch: true, costmodel_beta: 400, costmodel_alpha: 1.0, dispatcher: per_rank")));
-  EXPECT_THAT(decoder.notices, ElementsAre(HasSubstr("sgd"), HasSubstr("full_batch and dataset_strategy are both set"),
+  EXPECT_THAT(decoder.notices, ElementsAre(HasSubstr("adamw"), HasSubstr("full_batch and dataset_strategy are both set"),
                                            "dispatcher has no effect: it is for decoders with experts",
                                            "search_mode has no effect: it is for models of operators",
                                            "full_batch has no effect: it is for models of operators",
                                            "costmodel_beta has no effect: it is for models of operators"));
   ASSERT_OK_AND_ASSIGN(const Session by_rows, Open(Decoder("parallel_mode: data_parallel, micro_batch: 1")));
-  EXPECT_THAT(by_rows.notices, ElementsAre(HasSubstr("sgd"), "micro_batch has no effect in the mode data_parallel"));
+  EXPECT_THAT(by_rows.notices, ElementsAre(HasSubstr("adamw"), "micro_batch has no effect in the mode data_parallel"));
 }
 
 // S11.9, S12.9: parts of what is off.
