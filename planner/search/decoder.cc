@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -30,9 +31,9 @@ struct Bounded {
 
 class DecoderSearch {
  public:
-  DecoderSearch(const Problem& problem, const SearchOptions& options, const DecoderFacts& facts, const SpaceOptions& of)
+  // All must outlive this.
+  DecoderSearch(const Problem& problem, const DecoderFacts& facts, const SpaceOptions& of)
       : problem_(problem),
-        options_(options),
         facts_(facts),
         costs_(problem.cluster),
         evaluator_(problem, costs_),
@@ -47,25 +48,27 @@ class DecoderSearch {
     all.erase(kept, all.end());
   }
 
-  // With an empty ranking where nothing fits.
-  absl::StatusOr<SearchResult> Run() {
-    result_.considered = space_.considered;
-    result_.pruned = space_.pruned;
-    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<Bounded> order, InOrder());
+  // With an empty ranking where nothing fits. What was simulated before is not simulated again.
+  absl::StatusOr<SearchResult> Run(const SearchOptions& options) {
+    options_ = options;
+    if (!bounded_) MESHWRIGHT_RETURN_IF_ERROR(Bound());
+    result_ = bounds_;
+    places_.clear();
+    fastest_.clear();
     size_t done = 0;
     int64_t slower = 0;
-    while (done < order.size() && !IsSlower(order[done])) {
+    while (done < order_.size() && !IsSlower(order_[done])) {
       std::vector<size_t> batch;
-      for (; done < order.size() && batch.size() < kBatch && !IsSlower(order[done]); ++done) {
-        if (HasFasterTwin(order[done])) {
+      for (; done < order_.size() && batch.size() < kBatch && !IsSlower(order_[done]); ++done) {
+        if (HasFasterTwin(order_[done])) {
           ++slower;
         } else {
-          batch.push_back(order[done].index);
+          batch.push_back(order_[done].index);
         }
       }
-      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch, done - batch.size(), order.size()));
+      MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch, done - batch.size()));
     }
-    slower += static_cast<int64_t>(order.size() - done);
+    slower += static_cast<int64_t>(order_.size() - done);
     if (slower > 0) result_.pruned["slower than the best by the lower bound of its time"] += slower;
     for (auto& [unused, place] : places_) result_.ranked.push_back(std::move(place.candidate));
     if (!options_.predicted_again) MESHWRIGHT_RETURN_IF_ERROR(Complete(result_.ranked));
@@ -74,13 +77,15 @@ class DecoderSearch {
 
  private:
   // What might fit, the lowest bound of the step time first.
-  absl::StatusOr<std::vector<Bounded>> InOrder() {
+  absl::Status Bound() {
     std::vector<Combination>& all = space_.combinations;
     MESHWRIGHT_ASSIGN_OR_RETURN(const LowerBounds bounds,
                                 LowerBounds::Make(problem_, costs_, facts_, all, options_.threads));
+    result_ = SearchResult();
+    result_.considered = space_.considered;
+    result_.pruned = space_.pruned;
     AddBalanced(bounds, all);
     const Bytes capacity = CapacityOf(problem_);
-    std::vector<Bounded> order;
     std::optional<Combination> bounded;  // what `bound` is of
     absl::StatusOr<LowerBound> bound;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -94,12 +99,14 @@ class DecoderSearch {
       } else if (bound->peak > capacity) {
         ++result_.pruned["does not fit in memory by the lower bound"];
       } else {
-        order.push_back({i, *bound});
+        order_.push_back({i, *bound});
       }
     }
-    std::stable_sort(order.begin(), order.end(),
+    std::stable_sort(order_.begin(), order_.end(),
                      [](const Bounded& a, const Bounded& b) { return a.bound.step < b.bound.step; });
-    return order;
+    bounds_ = std::move(result_);
+    bounded_ = true;
+    return absl::OkStatus();
   }
 
   // Of pipelines whose ends have more to do than layers, those with fewer layers there, behind all others.
@@ -129,31 +136,34 @@ class DecoderSearch {
     return absl::OkStatus();
   }
 
-  // `done` of the `all` came before.
-  absl::Status SimulateBatch(const std::vector<size_t>& batch, size_t done, size_t all) {
-    struct Simulated {
-      absl::Status status;
-      Candidate candidate;
-    };
-    std::vector<Simulated> results(batch.size());
+  // `done` came before.
+  absl::Status SimulateBatch(const std::vector<size_t>& batch, size_t done) {
+    std::vector<std::pair<size_t, Outcome*>> fresh;
+    for (const size_t index : batch) {
+      const auto [found, is_new] = simulated_.try_emplace(index);
+      if (is_new) fresh.push_back({index, &found->second});
+    }
     std::mutex progress;
-    ParallelFor(batch.size(), options_.threads, [&](size_t i) {
-      results[i].status = EvaluateOne(space_.combinations[batch[i]], &results[i].candidate);
+    done += batch.size() - fresh.size();
+    ParallelFor(fresh.size(), options_.threads, [&](size_t i) {
+      const auto& [index, outcome] = fresh[i];
+      outcome->status = EvaluateOne(space_.combinations[index], &outcome->candidate);
       if (options_.progress == nullptr) return;
       const std::lock_guard<std::mutex> lock(progress);
-      options_.progress(static_cast<int64_t>(++done), static_cast<int64_t>(all));
+      options_.progress(static_cast<int64_t>(++done), static_cast<int64_t>(order_.size()));
     });
-    for (size_t i = 0; i < batch.size(); ++i) {
-      if (!results[i].status.ok()) {
-        MESHWRIGHT_RETURN_IF_ERROR(PruneAfter(results[i].status));
+    for (const size_t index : batch) {
+      const Outcome& outcome = simulated_.at(index);
+      if (!outcome.status.ok()) {
+        MESHWRIGHT_RETURN_IF_ERROR(PruneAfter(outcome.status));
         continue;
       }
-      if (!results[i].candidate.prediction.fits()) {
+      if (!outcome.candidate.prediction.fits()) {
         ++result_.pruned["does not fit in memory"];
         continue;
       }
       ++result_.simulated;
-      Rank(batch[i], std::move(results[i].candidate));
+      Rank(index, outcome.candidate);
     }
     return absl::OkStatus();
   }
@@ -215,7 +225,7 @@ class DecoderSearch {
   // Whether it could not have a place of those that there are.
   bool IsSlower(const Bounded& bounded) const { return Full() && bounded.bound.step > LastPlace(); }
 
-  void Rank(size_t index, Candidate candidate) {
+  void Rank(size_t index, const Candidate& candidate) {
     const Group group = GroupOf(index);
     Nanos& fastest = fastest_.try_emplace(group, candidate.prediction.step).first->second;
     fastest = std::min(fastest, candidate.prediction.step);
@@ -226,21 +236,32 @@ class DecoderSearch {
       if (same->first <= order) return;
       places_.erase(same);
     }
-    places_.emplace(order, Place{group, std::move(candidate)});
+    places_.emplace(order, Place{group, candidate});
     if (places_.size() > MostPlaces()) places_.erase(std::prev(places_.end()));
   }
   size_t MostPlaces() const { return static_cast<size_t>(std::max<int64_t>(1, options_.keep)); }
   bool Full() const { return places_.size() == MostPlaces(); }
   Nanos LastPlace() const { return std::prev(places_.end())->first.first; }
 
+  struct Outcome {
+    absl::Status status;
+    Candidate candidate;
+  };
+
   const Problem& problem_;
-  const SearchOptions& options_;
   const DecoderFacts& facts_;
   const CostModel costs_;
   const Evaluator evaluator_;
   Space space_;
-  SearchResult result_;
+  bool bounded_ = false;
+  std::vector<Bounded> order_;
+  SearchResult bounds_;  // what they pruned
   std::string refused_;
+  std::map<size_t, Outcome> simulated_;  // by index in Space::combinations
+
+  // Of one run.
+  SearchOptions options_;
+  SearchResult result_;
   std::map<Order, Place> places_;
   std::map<Group, Nanos> fastest_;  // of what was simulated
 };
@@ -271,33 +292,63 @@ std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
 
 }  // namespace
 
-absl::StatusOr<SearchResult> SearchDecoder(const Problem& asked, const SearchOptions& options) {
+class DecoderSearches::Searches {
+ public:
+  explicit Searches(const Problem& asked) : asked_(asked), problem_(Narrowed(asked)) {}
+
+  absl::StatusOr<SearchResult> Run(const SearchOptions& options) {
+    if (!facts_.has_value()) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem_.graph(1));
+      facts_ = FactsOf(graph);
+    }
+    SearchResult result;
+    // What is left out at first is looked at where nothing else fits.
+    for (size_t i = 0; i < std::size(kWidening) && result.ranked.empty(); ++i) {
+      if (i == searches_.size()) MESHWRIGHT_RETURN_IF_ERROR(Add(kWidening[i]));
+      MESHWRIGHT_ASSIGN_OR_RETURN(result, searches_[i]->Run(options));
+      result.not_tried = NotTried(problem_, kWidening[i]);
+    }
+    if (result.ranked.empty()) {
+      const Space space = DecoderSpace(problem_, *facts_, kWidening[std::size(kWidening) - 1]);
+      if (space.combinations.empty()) return NothingValid(asked_, *facts_, result.pruned);
+      const absl::Status none = NothingFits(asked_, *facts_, options.threads);
+      // Where none could be lowered, the reasons are those of the search.
+      return absl::IsInvalidArgument(none) ? NothingValid(asked_, *facts_, result.pruned) : none;
+    }
+    if (std::string note = NotSplit(*facts_, result.ranked.front()); !note.empty()) {
+      result.warnings.push_back(std::move(note));
+    }
+    return result;
+  }
+
+ private:
+  absl::Status Add(const SpaceOptions& of) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(FixedStrategies fixed, FixedStrategies::Make(problem_, facts_->sizes));
+    auto search = std::make_unique<DecoderSearch>(problem_, *facts_, of);
+    search->Keep(fixed);
+    searches_.push_back(std::move(search));
+    return absl::OkStatus();
+  }
+
+  const Problem asked_, problem_;
+  std::optional<DecoderFacts> facts_;
+  std::vector<std::unique_ptr<DecoderSearch>> searches_;  // by widening
+};
+
+DecoderSearches::DecoderSearches(const Problem& problem) : searches_(std::make_unique<Searches>(problem)) {}
+DecoderSearches::~DecoderSearches() = default;
+
+absl::StatusOr<SearchResult> DecoderSearches::Search(const SearchOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  const Problem problem = Narrowed(asked);
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(1));
-  const DecoderFacts facts = FactsOf(graph);
-  MESHWRIGHT_ASSIGN_OR_RETURN(FixedStrategies fixed, FixedStrategies::Make(problem, facts.sizes));
-  SearchResult result;
-  // What is left out at first is looked at where nothing else fits.
-  for (const SpaceOptions& of : kWidening) {
-    DecoderSearch search(problem, options, facts, of);
-    search.Keep(fixed);
-    MESHWRIGHT_ASSIGN_OR_RETURN(result, search.Run());
-    result.not_tried = NotTried(problem, of);
-    if (!result.ranked.empty()) break;
+  absl::StatusOr<SearchResult> result = searches_->Run(options);
+  if (result.ok()) {
+    result->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  if (result.ranked.empty()) {
-    const Space space = DecoderSpace(problem, facts, kWidening[std::size(kWidening) - 1]);
-    if (space.combinations.empty()) return NothingValid(asked, facts, result.pruned);
-    const absl::Status none = NothingFits(asked, facts, options.threads);
-    // Where none could be lowered, the reasons are those of the search.
-    return absl::IsInvalidArgument(none) ? NothingValid(asked, facts, result.pruned) : none;
-  }
-  if (std::string note = NotSplit(facts, result.ranked.front()); !note.empty()) {
-    result.warnings.push_back(std::move(note));
-  }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options) {
+  return DecoderSearches(problem).Search(options);
 }
 
 }  // namespace meshwright

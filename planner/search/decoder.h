@@ -6,9 +6,12 @@
 // Of combinations that differ in bucket size or chunks of a stage only, the fastest has a place.
 //
 // Guarantees: exact within the space. Cost: one lowering per way of splitting a layer, one evaluation (milliseconds)
-// per combination that gets that far. Thread safety: pure function; runs on several threads itself.
+// per combination that gets that far. Thread safety: pure function, which runs on several threads itself;
+// DecoderSearches is for one thread.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_DECODER_H_
 #define MESHWRIGHT_PLANNER_SEARCH_DECODER_H_
+
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "planner/search/problem.h"
@@ -16,7 +19,20 @@
 
 namespace meshwright {
 
-// See Search for errors.
+// Searches of one problem, with what those before found out: bounds, and what they simulated. The result is that of a
+// search alone. Size: some kilobytes for each combination that was simulated.
+class DecoderSearches {
+ public:
+  explicit DecoderSearches(const Problem& problem);
+  ~DecoderSearches();
+  // See meshwright::Search for errors.
+  absl::StatusOr<SearchResult> Search(const SearchOptions& options);
+
+ private:
+  class Searches;
+  const std::unique_ptr<Searches> searches_;
+};
+
 absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options);
 
 }  // namespace meshwright

@@ -84,6 +84,29 @@ TEST(DecoderSearchTest, DoesNotDependOnThreads) {
   }
 }
 
+// What was simulated before is not again, and the result is that of a search alone, be it for more or for fewer.
+TEST(DecoderSearchTest, SearchesGoOn) {
+  const Problem problem = ToyDecoderProblem({.layers = 4, .heads = 8, .experts = 4}, 32, A100Cluster(2));
+  DecoderSearches searches(problem);
+  int64_t most = 0;
+  for (const int64_t keep : {2, 12, 5}) {
+    for (const bool again : {true, false}) {
+      int64_t simulated = 0;
+      SearchOptions options = {.keep = keep, .predicted_again = again};
+      ASSERT_OK_AND_ASSIGN(const SearchResult alone, SearchDecoder(problem, options));
+      options.progress = [&](int64_t, int64_t) { ++simulated; };
+      ASSERT_OK_AND_ASSIGN(const SearchResult found, searches.Search(options));
+      EXPECT_EQ(ToText(found), ToText(alone)) << keep;
+      EXPECT_EQ(found.pruned, alone.pruned);
+      most = std::max(most, alone.simulated);
+      if (keep != 2) {
+        EXPECT_LT(simulated, alone.simulated) << keep;
+      }
+    }
+  }
+  EXPECT_GT(most, 12);
+}
+
 // 16 ranks with 8 experts each: two nodes of 8, or 16 groups; with tensor parallelism of 4 eight nodes of two. 128
 // ranks with an expert each have no groups of ranks, and 8 ranks lie on one node.
 TEST(ExpertGroupsTest, AreNodesOrRanks) {

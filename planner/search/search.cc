@@ -12,10 +12,12 @@
 namespace meshwright {
 namespace {
 
-absl::StatusOr<SearchResult> SearchAsAsked(const Problem& problem, const SearchOptions& options) {
+// `decoder`: of that problem, where its mode is one of decoders.
+absl::StatusOr<SearchResult> SearchAsAsked(const Problem& problem, DecoderSearches* decoder,
+                                           const SearchOptions& options) {
   switch (problem.mode) {
     case SearchMode::kDecoder:
-      return SearchDecoder(problem, options);
+      return decoder->Search(options);
     case SearchMode::kDynamicProgramming:
     case SearchMode::kRecursiveProgramming:
     case SearchMode::kShardingPropagation:
@@ -46,13 +48,22 @@ absl::Status WithPlanning(const Problem& problem, const SearchOptions& options, 
 
 }  // namespace
 
-absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
-  absl::StatusOr<SearchResult> result = SearchAsAsked(problem, options);
+Searches::Searches(const Problem& problem)
+    : problem_(problem),
+      decoder_(problem.mode == SearchMode::kDecoder ? std::make_unique<DecoderSearches>(problem) : nullptr) {}
+Searches::~Searches() = default;
+
+absl::StatusOr<SearchResult> Searches::Search(const SearchOptions& options) {
+  absl::StatusOr<SearchResult> result = SearchAsAsked(problem_, decoder_.get(), options);
   if (!result.ok()) {
-    const absl::Status status = WithPlanning(problem, options, result.status());
-    return problem.locate != nullptr ? problem.locate(status) : status;
+    const absl::Status status = WithPlanning(problem_, options, result.status());
+    return problem_.locate != nullptr ? problem_.locate(status) : status;
   }
   return result;
+}
+
+absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options) {
+  return Searches(problem).Search(options);
 }
 
 }  // namespace meshwright

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,19 @@ struct SearchOptions {
 // candidate that came closest, and the nearest relaxation that would fit. kInvalidArgument: the problem contradicts
 // itself.
 absl::StatusOr<SearchResult> Search(const Problem& problem, const SearchOptions& options = {});
+
+// For who asks for more and more candidates of one problem: of a decoder what was simulated before is not simulated
+// again. Each result is that of Search. For one thread.
+class Searches {
+ public:
+  explicit Searches(const Problem& problem);
+  ~Searches();
+  absl::StatusOr<SearchResult> Search(const SearchOptions& options = {});
+
+ private:
+  const Problem problem_;
+  const std::unique_ptr<class DecoderSearches> decoder_;  // null where the mode is another
+};
 
 }  // namespace meshwright
 

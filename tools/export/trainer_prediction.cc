@@ -158,11 +158,6 @@ class TrainerTimes {
   TrainerTimes(const Trainer& trainer, const Session& session, const SearchOptions& options)
       : trainer_(trainer), session_(session), options_(options) {}
 
-  bool has_experts() const {
-    const DecoderConfig* decoder = std::get_if<DecoderConfig>(&session_.file->model);
-    return decoder != nullptr && decoder->experts > 0;
-  }
-
   std::vector<Predicted> Of(const std::vector<Candidate>& candidates) {
     std::vector<std::string> keys;
     std::vector<size_t> fresh;
@@ -259,9 +254,10 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
   SearchOptions more = options;
   more.predicted_again = true;
   more.keep = std::max(options.keep, kPredictedUnder);
+  Searches searches(problem);
   for (bool widened = false;; widened = true) {
     *finds = false;
-    MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, Search(problem, more));
+    MESHWRIGHT_ASSIGN_OR_RETURN(SearchResult found, searches.Search(more));
     *finds = true;
     std::vector<Predicted> under = times.Of(found.ranked);
     const int64_t size = static_cast<int64_t>(found.ranked.size());
@@ -271,9 +267,9 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
       return of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
     };
     const bool may_be_faster = size == more.keep && of.least > 0 && !slower(kUnseen);
-    // Without experts multiples are nearer to each other (DESIGN.md, 2026-11-28): at the least of them nothing further
-    // is.
-    const bool enough = widened && !times.has_experts() && slower(1);
+    // Of so many candidates the least multiple is hardly more than that of all (DESIGN.md, 2026-11-28): at it nothing
+    // further is faster.
+    const bool enough = widened && slower(1);
     const bool too_many = 4 * size > std::max(options.keep, kMostPredictedUnder) || 4 * of.passes > kMostPassesUnder;
     if (may_be_faster && !enough && !too_many) {
       more.keep *= 4;
