@@ -62,6 +62,11 @@ constexpr absl::string_view
     kDenseHalves =
         "norm: rms_norm, activation: squared_relu, positions: none, layer_pattern: M-M-M*-M-, ffn: 64, "
         "linear_attention: {form: state_space, key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4, convolution: 0}",
+    // K-EXAONE's: windows from the first layer on, which is dense.
+    kWindows =
+        "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: rotary, qk_norm: true, sliding_window: 5, "
+        "full_attention_every: 3, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, dense_layers: 1, "
+        "dense_ffn: 32, mtp_layers: 1",
     // Nemotron's.
     kSquared = "kv_heads: 4, norm: layer_norm, activation: squared_relu, positions: rotary, rotary_factor: 0.5";
 
@@ -133,6 +138,10 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
       {kFurther, 8,
        "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true"},
       {kFurther, 2, kZeroBubble},
+      {kWindows, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 1"},
+      {kWindows, 8,
+       "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true, "
+       "layers_per_stage: [2, 2]"},
       {kFurther, 8,
        "data_parallel: 2, context_parallel: 2, context_exchange: ring, expert_parallel: 4, tensor_parallel: 2, "
        "pipeline_stages: 1, sequence_parallel: true"},
