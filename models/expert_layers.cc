@@ -90,8 +90,8 @@ absl::StatusOr<Pattern> PatternOf(const NodeRef& in, int64_t dense_layers, int64
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadList(in["moe_layers"], true, with));
   MESHWRIGHT_RETURN_IF_ERROR(ReadList(in["mlp_only_layers"], false, with));
-  MESHWRIGHT_RETURN_IF_ERROR(
-      TakeFirst(FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index"}), dense_layers, with));
+  MESHWRIGHT_RETURN_IF_ERROR(TakeFirst(
+      FirstGiven(in, {"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}), dense_layers, with));
   return with;
 }
 
@@ -109,9 +109,9 @@ absl::Status ReadExpertLayers(const NodeRef& in, int64_t dense_layers, DecoderCo
   bool regular = dense >= 0 && experts.back() + 1 == c.layers;
   for (size_t i = 1; i < experts.size(); ++i) regular &= experts[i] - experts[i - 1] == every;
   if (!regular) {
-    const NodeRef at = FirstGiven(
-        in, {"mlp_layer_types", "mlp_only_layers", "moe_layers", "decoder_sparse_step", "moe_layer_interval",
-             "interleave_moe_layer_step", "moe_layer_freq", "first_k_dense_replace", "moe_layer_start_index"});
+    const NodeRef at = FirstGiven(in, {"mlp_layer_types", "mlp_only_layers", "moe_layers", "decoder_sparse_step",
+                                       "moe_layer_interval", "interleave_moe_layer_step", "moe_layer_freq",
+                                       "first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"});
     return at.Locate(absl::UnimplementedError(
         "layers without experts that are neither the first nor all but the last of each so many are not modelled"));
   }

@@ -76,7 +76,8 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
   std::vector<bool> windowed(layers, true);
   if (!Given(in["layer_types"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
-    const NodeRef pattern = FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern"});
+    const NodeRef pattern =
+        FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"});
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(pattern, family.full_every, 0));
     for (size_t i = 0; i < layers; ++i) {
       const auto layer = static_cast<int64_t>(i);

@@ -293,6 +293,18 @@ constexpr HuggingFaceFamily kFamilies[] = {
     {.model_type = "dots1", .experts = true, .query_norms = true, .may_window = false},
     {.model_type = "apertus", .activation = Activation::kSquaredRelu, .query_norms = true, .rope_theta = 12e6},
     {.model_type = "arcee", .activation = Activation::kSquaredRelu},
+    {.model_type = "afmoe",
+     .norm_places = NormPlaces::kBoth,
+     .experts = true,
+     .query_norms = true,
+     .gates_attention = true,
+     .dense_layers = 1,
+     .head_dim = 128,
+     .window = 1024,
+     .full_every = 4,
+     .left_out =
+         "layers without rotary positions are taken as layers with them, and the scale of the embeddings is left "
+         "out"},
     {.model_type = "nemotron", .activation = Activation::kSquaredRelu, .layer_norm = true, .rotary_share = 0.5},
     {.model_type = "exaone4",
      .norm_places = NormPlaces::kAfter,

@@ -271,6 +271,20 @@ TEST(HuggingFaceFamiliesTest, NewerFamiliesWithExperts) {
   EXPECT_EQ(exaone.sliding_window, 128);
   EXPECT_EQ(exaone.full_attention_every, 4);
   EXPECT_THAT(notices, ElementsAre(HasSubstr("without rotary positions")));
+  // Trinity Mini, 26 billion by its name: a gate as wide as queries in each layer, and norms on both sides.
+  notices.clear();
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig trinity,
+                       Read(R"({"model_type": "afmoe", "hidden_size": 2048, "num_hidden_layers": 32, "head_dim": 128,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 1024,
+      "num_dense_layers": 2, "num_experts": 128, "num_experts_per_tok": 8, "num_shared_experts": 1, "n_group": 1,
+      "global_attn_every_n_layers": 4, "sliding_window": 2048, "vocab_size": 200192, "mup_enabled": true})",
+                            4096, &notices));
+  EXPECT_EQ(CountOf(trinity), Ends(200192, 2048) + 32 * (int64_t{2048} * 4096 + 2 * 2048 + 2 * 128) +
+                                  2 * Layer(2048, 4096, 512, 6144) +
+                                  30 * (Layer(2048, 4096, 512, 129 * 1024) + 2048 * 128));
+  EXPECT_EQ(trinity.sliding_window, 2048);
+  EXPECT_EQ(trinity.full_attention_every, 4);
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("without rotary positions")));
   EXPECT_EQ(CountOf(Read(R"({"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32,
       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
       "moe_intermediate_size": [3072, 3072], "num_experts": 64, "moe_topk": [8, 8], "use_mla": false,
