@@ -424,11 +424,12 @@ TEST(SessionTest, KnobsOfAnotherKindOfModelAreTold) {
       const Session decoder,
       Open(Decoder("search_mode: sharding_propagation, dataset_strategy: data_parallel, "
                    "full_batch: true, costmodel_beta: 400, costmodel_alpha: 1.0, dispatcher: per_rank")));
-  EXPECT_THAT(decoder.notices, ElementsAre(HasSubstr("adamw"), HasSubstr("full_batch and dataset_strategy are both set"),
-                                           "dispatcher has no effect: it is for decoders with experts",
-                                           "search_mode has no effect: it is for models of operators",
-                                           "full_batch has no effect: it is for models of operators",
-                                           "costmodel_beta has no effect: it is for models of operators"));
+  EXPECT_THAT(decoder.notices,
+              ElementsAre(HasSubstr("adamw"), HasSubstr("full_batch and dataset_strategy are both set"),
+                          "dispatcher has no effect: it is for decoders with experts",
+                          "search_mode has no effect: it is for models of operators",
+                          "full_batch has no effect: it is for models of operators",
+                          "costmodel_beta has no effect: it is for models of operators"));
   ASSERT_OK_AND_ASSIGN(const Session by_rows, Open(Decoder("parallel_mode: data_parallel, micro_batch: 1")));
   EXPECT_THAT(by_rows.notices, ElementsAre(HasSubstr("adamw"), "micro_batch has no effect in the mode data_parallel"));
 }
