@@ -15,9 +15,12 @@ using config_json::BoolOr;
 using config_json::Given;
 using config_json::NotModelled;
 
-// Maps of decoders: transformers', and that of models with code of their own (InternVL's, Nemotron's).
+// Maps of decoders: transformers', and those of models with code of their own (InternVL and Nemotron; DeepSeek-VL).
 constexpr absl::string_view kTransformersMap = "text_config";
-constexpr absl::string_view kDecoderMaps[] = {kTransformersMap, "llm_config"};
+constexpr absl::string_view kDecoderMaps[] = {kTransformersMap, "llm_config", "language_config"};
+
+// Of Qwen-Omni a model by itself, with a decoder in it; what speaks stands beside it.
+constexpr absl::string_view kThinker = "thinker_config";
 
 constexpr absl::string_view kOtherMaps[] = {"vision_config", "audio_config", "speech_config", "qformer_config",
                                             "perceiver_config"};
@@ -39,6 +42,8 @@ constexpr Around kAround[] = {
     {"mistral3", "mistral"},
     {"qwen2_vl", "qwen2_vl_text", true},
     {"qwen2_5_vl", "qwen2_5_vl_text", true},
+    {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
+    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_text"},
     {"qwen3_vl", "qwen3_vl_text"},
     {"qwen3_vl_moe", "qwen3_vl_moe_text"},
     {"qwen3_5", "qwen3_5_text"},
@@ -77,7 +82,7 @@ void NoteOthers(const DecoderMap& map, std::vector<std::string>& notices) {
   for (const absl::string_view key : kOtherMaps) {
     if (map.root[key].is_map()) others.push_back(key);
   }
-  if (others.empty() && map.in.Path().empty()) return;
+  if (others.empty() && map.in.Path() == map.root.Path()) return;
   const std::string what = others.empty() ? "what else the model has"
                                           : absl::StrCat(absl::StrJoin(others, ", "), " and ",
                                                          others.size() > 1 ? "their projectors" : "its projector");
@@ -88,6 +93,7 @@ void NoteOthers(const DecoderMap& map, std::vector<std::string>& notices) {
 
 NodeRef DecoderMapOf(const NodeRef& root) {
   if (FamilyOf(root["model_type"].text()) != nullptr) return root;
+  if (root[kThinker].is_map()) return DecoderMapOf(root[kThinker]);
   for (const absl::string_view key : kDecoderMaps) {
     if (root[key].is_map()) return root[key];
   }
@@ -95,11 +101,15 @@ NodeRef DecoderMapOf(const NodeRef& root) {
 }
 
 absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& root, std::vector<std::string>& notices) {
+  if (root[kThinker].is_map()) {
+    notices.push_back(absl::StrCat(kThinker, " alone is planned, without what speaks"));
+    return FindDecoder(root[kThinker], notices);
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string model_type, root["model_type"].AsString());
   DecoderMap map{root, DecoderMapOf(root)};
   const NodeRef own = map.in["model_type"];
   const Around* around = FindAround(model_type);
-  if (map.in.Path().empty()) {
+  if (map.in.Path() == root.Path()) {
     // Of those that are not flat the class takes sizes of its own, which no file says.
     if (around != nullptr && !around->flat) return root[kTransformersMap].Error("nothing", "the decoder's sizes");
     MESHWRIGHT_ASSIGN_OR_RETURN(map.family, FindFamily(own, around == nullptr ? model_type : around->decoder));

@@ -15,7 +15,7 @@
 namespace meshwright {
 
 struct DecoderMap {
-  NodeRef root;  // of the file
+  NodeRef root;  // of the file, or of a model in it
   NodeRef in;    // the decoder's: the root, or a map in it
   const HuggingFaceFamily* family = nullptr;
 };

@@ -109,7 +109,28 @@ TEST(MultimodalConfigTest, KeysOfDecodersBesideOthers) {
             7'615'616'512);
 }
 
-// InternVL's and others' own code.
+// Qwen-Omni: the thinker's decoder is that of Qwen2.5-7B, and that of Qwen3-30B-A3B with 128 words more.
+TEST(MultimodalConfigTest, ThinkersHaveADecoder) {
+  std::vector<std::string> notices;
+  const std::string omni = R"({"model_type": "qwen2_5_omni", "talker_config": {"hidden_size": 896},
+      "thinker_config": {"audio_config": {}, "model_type": "qwen2_5_omni_thinker", "vision_config": {},
+      "text_config": {"model_type": "qwen2_5_omni_text", "hidden_size": 3584, "intermediate_size": 18944,
+      "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "vocab_size": 152064}}})";
+  EXPECT_EQ(CountOf(Read(omni, 64, &notices)), 7'615'616'512);
+  EXPECT_THAT(notices,
+              ElementsAre("thinker_config alone is planned, without what speaks",
+                          "the decoder alone is planned, without vision_config, audio_config and their projectors"));
+  EXPECT_EQ(CountOf(Read(absl::StrReplaceAll(omni, {{"\"model_type\": \"qwen2_5_omni_text\", ", ""}}))), 7'615'616'512);
+  EXPECT_THAT(Read(absl::StrReplaceAll(omni, {{"3584", "35.5"}})),
+              StatusIs(absl::StatusCode::kInvalidArgument, "thinker_config.text_config.hidden_size: found \"35.5\""));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "qwen3_omni_moe", "thinker_config": {"model_type": "qwen3_omni_moe_thinker",
+      "text_config": {"model_type": "qwen3_omni_moe_text", "head_dim": 128, "hidden_size": 2048,
+      "intermediate_size": 768, "moe_intermediate_size": 768, "num_attention_heads": 32, "num_experts": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "vocab_size": 152064}}})")),
+            30'532'122'624 + 2 * 128 * 2048);
+}
+
+// InternVL's and others' own code. DeepSeek-VL2-Small has the layers of DeepSeek-V2-Lite, of 15,706,484,224.
 TEST(MultimodalConfigTest, OtherNamesOfTheMap) {
   constexpr absl::string_view kLlm = R"({"model_type": "internvl_chat", "tie_word_embeddings": false,
       "llm_config": {"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4,
@@ -125,6 +146,13 @@ TEST(MultimodalConfigTest, OtherNamesOfTheMap) {
   ASSERT_OK(Read(absl::StrReplaceAll(kLlm, {{"\"llm", "\"audio_config\": {}, \"llm"}}), 64, &notices));
   EXPECT_THAT(notices,
               ElementsAre("the decoder alone is planned, without vision_config, audio_config and their projectors"));
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "deepseek_vl_v2", "language_config": {"model_type": "deepseek_v2",
+      "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944, "kv_lora_rank": 512,
+      "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_attention_heads": 16,
+      "num_experts_per_tok": 6, "num_hidden_layers": 27, "num_key_value_heads": 16, "q_lora_rank": null,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 102400},
+      "vision_config": {}})")),
+            15'706'484'224);
 }
 
 // The file's own key, the map's, the class's.

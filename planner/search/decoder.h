@@ -20,7 +20,7 @@
 namespace meshwright {
 
 // Searches of one problem, with what those before found out: bounds, and what they simulated. The result is that of a
-// search alone. Size: some kilobytes for each combination that was simulated.
+// search alone; after an error it is of no use. Size: some kilobytes for each combination that was simulated.
 class DecoderSearches {
  public:
   explicit DecoderSearches(const Problem& problem);
