@@ -19,6 +19,9 @@ using config_json::NotModelled;
 constexpr absl::string_view kTransformersMap = "text_config";
 constexpr absl::string_view kDecoderMaps[] = {kTransformersMap, "llm_config", "language_config"};
 
+// A model whose text decoder attends both ways within a prefix.
+constexpr absl::string_view kSeesPrefix = "paligemma";
+
 // Of Qwen-Omni a model by itself, with a decoder in it; what speaks stands beside it.
 constexpr absl::string_view kThinker = "thinker_config";
 
@@ -122,6 +125,9 @@ absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& root, std::vector<std::str
     return own.Error("nothing", "the decoder's, such as llama");
   }
   NoteOthers(map, notices);
+  if (model_type == kSeesPrefix) {
+    notices.push_back("attention of the prefix (an image and its prompt) to all of itself is taken as causal");
+  }
   return map;
 }
 

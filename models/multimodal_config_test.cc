@@ -109,6 +109,16 @@ TEST(MultimodalConfigTest, KeysOfDecodersBesideOthers) {
             7'615'616'512);
 }
 
+// PaliGemma: Gemma 2B's decoder.
+TEST(MultimodalConfigTest, APrefixIsTakenAsCausal) {
+  std::vector<std::string> notices;
+  ASSERT_OK(Read(R"({"model_type": "paligemma", "vision_config": {}, "text_config": {"model_type": "gemma",
+      "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8, "num_hidden_layers": 18,
+      "num_key_value_heads": 1, "vocab_size": 257216}})",
+                 64, &notices));
+  EXPECT_THAT(notices, Contains(HasSubstr("prefix (an image and its prompt) to all of itself is taken as causal")));
+}
+
 // Qwen-Omni: the thinker's decoder is that of Qwen2.5-7B, and that of Qwen3-30B-A3B with 128 words more.
 TEST(MultimodalConfigTest, ThinkersHaveADecoder) {
   std::vector<std::string> notices;
