@@ -19,9 +19,6 @@ using config_json::NotModelled;
 constexpr absl::string_view kTransformersMap = "text_config";
 constexpr absl::string_view kDecoderMaps[] = {kTransformersMap, "llm_config", "language_config"};
 
-// A model whose text decoder attends both ways within a prefix.
-constexpr absl::string_view kSeesPrefix = "paligemma";
-
 // Of Qwen-Omni a model by itself, with a decoder in it; what speaks stands beside it.
 constexpr absl::string_view kThinker = "thinker_config";
 
@@ -33,6 +30,7 @@ constexpr absl::string_view kOtherMaps[] = {"vision_config", "audio_config", "sp
 struct Around {
   absl::string_view model_type, decoder;
   bool flat = false;
+  absl::string_view left_out = "";  // what its decoder does here, and a plan does not
 };
 constexpr Around kAround[] = {
     {"gemma3", "gemma3_text"},
@@ -43,6 +41,8 @@ constexpr Around kAround[] = {
     {"llama4", "llama4_text"},
     {"llava", "llama"},
     {"mistral3", "mistral"},
+    {"paligemma", "gemma", false,
+     "attention of the prefix (an image and its prompt) to all of itself is taken as causal"},
     {"qwen2_vl", "qwen2_vl_text", true},
     {"qwen2_5_vl", "qwen2_5_vl_text", true},
     {"qwen2_5_omni_thinker", "qwen2_5_omni_text"},
@@ -65,6 +65,12 @@ const HuggingFaceFamily* FamilyOf(absl::string_view model_type) {
     if (row.model_type == model_type) return &row;
   }
   return nullptr;
+}
+
+// The model that is planned: the file's, or one in it.
+NodeRef ModelIn(const NodeRef& file) {
+  const bool has_thinker = FamilyOf(file["model_type"].text()) == nullptr && file[kThinker].is_map();
+  return has_thinker ? file[kThinker] : file;
 }
 
 // `model_type` is what `at` says, or what its class takes it for.
@@ -94,19 +100,19 @@ void NoteOthers(const DecoderMap& map, std::vector<std::string>& notices) {
 
 }  // namespace
 
-NodeRef DecoderMapOf(const NodeRef& root) {
+NodeRef DecoderMapOf(const NodeRef& file) {
+  const NodeRef root = ModelIn(file);
   if (FamilyOf(root["model_type"].text()) != nullptr) return root;
-  if (root[kThinker].is_map()) return DecoderMapOf(root[kThinker]);
   for (const absl::string_view key : kDecoderMaps) {
     if (root[key].is_map()) return root[key];
   }
   return root;
 }
 
-absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& root, std::vector<std::string>& notices) {
-  if (root[kThinker].is_map()) {
+absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& file, std::vector<std::string>& notices) {
+  const NodeRef root = ModelIn(file);
+  if (root.Path() != file.Path()) {
     notices.push_back(absl::StrCat(kThinker, " alone is planned, without what speaks"));
-    return FindDecoder(root[kThinker], notices);
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::string model_type, root["model_type"].AsString());
   DecoderMap map{root, DecoderMapOf(root)};
@@ -125,9 +131,7 @@ absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& root, std::vector<std::str
     return own.Error("nothing", "the decoder's, such as llama");
   }
   NoteOthers(map, notices);
-  if (model_type == kSeesPrefix) {
-    notices.push_back("attention of the prefix (an image and its prompt) to all of itself is taken as causal");
-  }
+  if (around != nullptr && !around->left_out.empty()) notices.push_back(std::string(around->left_out));
   return map;
 }
 

@@ -21,10 +21,10 @@ struct DecoderMap {
 };
 
 // kUnimplemented, at the model_type, for a decoder of no known family. Notices tell of what the model has beside it.
-absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& root, std::vector<std::string>& notices);
+absl::StatusOr<DecoderMap> FindDecoder(const NodeRef& file, std::vector<std::string>& notices);
 
-// The map in the file that would be the decoder's, whatever its family; or else the root.
-NodeRef DecoderMapOf(const NodeRef& root);
+// The map in the file that would be the decoder's, whatever its family; or else the root of the model.
+NodeRef DecoderMapOf(const NodeRef& file);
 
 // Whether the output layer shares the embedding's weights.
 absl::StatusOr<bool> ReadTied(const DecoderMap& map, std::vector<std::string>& notices);

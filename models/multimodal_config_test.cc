@@ -109,13 +109,13 @@ TEST(MultimodalConfigTest, KeysOfDecodersBesideOthers) {
             7'615'616'512);
 }
 
-// PaliGemma: Gemma 2B's decoder.
+// PaliGemma's decoder is Gemma's, where its map does not say, too.
 TEST(MultimodalConfigTest, APrefixIsTakenAsCausal) {
   std::vector<std::string> notices;
-  ASSERT_OK(Read(R"({"model_type": "paligemma", "vision_config": {}, "text_config": {"model_type": "gemma",
-      "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8, "num_hidden_layers": 18,
+  ASSERT_OK(Read(
+      R"({"model_type": "paligemma", "vision_config": {}, "text_config": {"hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8, "num_hidden_layers": 18,
       "num_key_value_heads": 1, "vocab_size": 257216}})",
-                 64, &notices));
+      64, &notices));
   EXPECT_THAT(notices, Contains(HasSubstr("prefix (an image and its prompt) to all of itself is taken as causal")));
 }
 
@@ -130,6 +130,10 @@ TEST(MultimodalConfigTest, ThinkersHaveADecoder) {
   EXPECT_THAT(notices,
               ElementsAre("thinker_config alone is planned, without what speaks",
                           "the decoder alone is planned, without vision_config, audio_config and their projectors"));
+  // A decoder of its own stays one.
+  EXPECT_EQ(CountOf(Read(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+      "num_attention_heads": 4, "num_hidden_layers": 1, "thinker_config": {}})")),
+            2 * 64 * 64 + 64 + 4 * 64 * 64 + 3 * 64 * 64 + 2 * 64);
   EXPECT_EQ(CountOf(Read(absl::StrReplaceAll(omni, {{"\"model_type\": \"qwen2_5_omni_text\", ", ""}}))), 7'615'616'512);
   EXPECT_THAT(Read(absl::StrReplaceAll(omni, {{"3584", "35.5"}})),
               StatusIs(absl::StatusCode::kInvalidArgument, "thinker_config.text_config.hidden_size: found \"35.5\""));
