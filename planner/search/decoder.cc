@@ -292,9 +292,9 @@ std::string NotSplit(const DecoderFacts& facts, const Candidate& best) {
 
 }  // namespace
 
-class DecoderSearches::Searches {
+class DecoderSearches::Kept {
  public:
-  explicit Searches(const Problem& asked) : asked_(asked), problem_(Narrowed(asked)) {}
+  explicit Kept(const Problem& asked) : asked_(asked), problem_(Narrowed(asked)) {}
 
   absl::StatusOr<SearchResult> Run(const SearchOptions& options) {
     if (!facts_.has_value()) {
@@ -335,12 +335,12 @@ class DecoderSearches::Searches {
   std::vector<std::unique_ptr<DecoderSearch>> searches_;  // by widening
 };
 
-DecoderSearches::DecoderSearches(const Problem& problem) : searches_(std::make_unique<Searches>(problem)) {}
+DecoderSearches::DecoderSearches(const Problem& problem) : kept_(std::make_unique<Kept>(problem)) {}
 DecoderSearches::~DecoderSearches() = default;
 
 absl::StatusOr<SearchResult> DecoderSearches::Search(const SearchOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  absl::StatusOr<SearchResult> result = searches_->Run(options);
+  absl::StatusOr<SearchResult> result = kept_->Run(options);
   if (result.ok()) {
     result->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

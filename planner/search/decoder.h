@@ -29,8 +29,8 @@ class DecoderSearches {
   absl::StatusOr<SearchResult> Search(const SearchOptions& options);
 
  private:
-  class Searches;
-  const std::unique_ptr<Searches> searches_;
+  class Kept;
+  const std::unique_ptr<Kept> kept_;
 };
 
 absl::StatusOr<SearchResult> SearchDecoder(const Problem& problem, const SearchOptions& options);

@@ -267,8 +267,8 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
       return of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
     };
     const bool may_be_faster = size == more.keep && of.least > 0 && !slower(kUnseen);
-    // Of so many candidates the least multiple is hardly more than that of all (DESIGN.md, 2026-11-28): at it nothing
-    // further is faster.
+    // Once more were looked at than at first, at the least multiple that was seen (DESIGN.md, 2026-11-28: what that was
+    // held to).
     const bool enough = widened && slower(1);
     const bool too_many = 4 * size > std::max(options.keep, kMostPredictedUnder) || 4 * of.passes > kMostPassesUnder;
     if (may_be_faster && !enough && !too_many) {
