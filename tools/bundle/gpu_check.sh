@@ -3,6 +3,7 @@
 # Everything that a GPU is needed for, in one go and under eight minutes:
 #
 #   gpu_check [--out=DIR]            # the report and what it was made from; gpu_report beside this script unless given
+#   gpu_check --parts=NAME:SECONDS,..  # these parts alone: --parts=tests:60,train:200
 #   gpu_check --list                 # what would be run
 #
 # In the order of what is learnt, each part with the seconds it has (what one leaves, the next ones have):
@@ -38,8 +39,17 @@ PATH="${PATH}:/sbin:/usr/sbin" # ldconfig is there, and on no user's path in Deb
 for argument in "$@"; do
   case "${argument}" in
     --out=*) out="${argument#--out=}" ;;
+    --parts=*)
+      IFS=, read -ra wanted <<<"${argument#--parts=},"
+      for entry in "${wanted[@]}"; do
+        [[ " ${parts[*]}" == *" ${entry%%:*}:"* && "${entry}" =~ ^[a-z_]+:[0-9]+$ ]] && continue
+        echo "gpu_check: found the part \"${entry}\", wanted NAME:SECONDS with one of: ${parts[*]%%:*}" >&2
+        exit 2
+      done
+      parts=("${wanted[@]}")
+      ;;
     --list) printf 'part %s s\n' "${parts[@]/:/ }"; printf 'train %s\n' "${runs[@]}"; printf 'torch %s\n' "${peers[@]}"; exit 0 ;;
-    *) echo "gpu_check: found \"${argument}\", wanted --out=DIR or --list" >&2; exit 2 ;;
+    *) echo "gpu_check: found \"${argument}\", wanted --out=DIR, --parts=NAME:SECONDS,... or --list" >&2; exit 2 ;;
   esac
 done
 
@@ -120,13 +130,14 @@ say() { printf '%s\n' "$*" | tee -a "${report}"; }
 # quote: the same, of what comes in, set off and in lines of a width that can be read.
 quote() { cut -c -1000 | sed 's/^/      /' | tee -a "${report}"; }
 show() { quote <"$1"; }
-# part NAME TITLE: from here on, until what is allotted to all parts so far is used up.
+# part NAME TITLE: from here on, until what is allotted to all parts so far is used up. Whether it is to be run.
 part_end=0 not_run=99
 part() {
-  local entry
+  local entry wanted=""
   for entry in "${parts[@]}"; do
-    [[ "${entry%%:*}" == "$1" ]] && part_end=$((part_end + ${entry##*:}))
+    [[ "${entry%%:*}" == "$1" ]] && part_end=$((part_end + ${entry##*:})) wanted=yes
   done
+  [[ -n "${wanted}" ]] || return 1
   say ""
   say "## $2"
   say ""
@@ -179,96 +190,108 @@ fi
 (( status == 0 )) || { failed=1; say "- what CUDA finds: FAILED with ${status}"; }
 gpu="$(sed -n 's/^device 0: \(.*\), compute capability .*/\1/p' "${out}/machine.log")"
 
-part tests "Tests"
-seed="$((RANDOM * 32768 + RANDOM))"
-say "- MESHWRIGHT_SEED=${seed}"
-# Those behind one that ends its process are another's.
-from=0 process=1 logs=()
-while (( from >= 0 )); do
-  name="tests$( (( process > 1 )) && echo "_${process}")"
-  words=2 step 200 "${name}" "${ours[@]}" MESHWRIGHT_SEED="${seed}" "${work}/gpu_tests" "--from=${from}" "--each=${each}"
-  [[ -f "${out}/${name}.log" ]] || break
-  logs+=("${out}/${name}.log")
-  last="$(grep -a '^test [0-9]*: ' "${logs[-1]}" | tail -n 1 | sed 's/^test \([0-9]*\): .*/\1/')"
-  if grep -aq '^all tests were begun$' "${logs[-1]}" || (( ${last:--1} < from || $(left) < 5 )); then break; fi
-  from=$((last + 1)) process=$((process + 1))
-done
-# Of each test that failed what it said, and those that ended a process.
-if (( ${#logs[@]} > 0 )); then
-  grep -ah '^attention ' "${logs[@]}" | sed 's/^/- /' | tee -a "${report}"
-  # The lines of a failed test without those that say the same of each, or "the same" where the last one said it.
-  awk '/^\[ RUN / { name = $4; text = ""; lines = 0; next }
-       /^test [0-9]+: .*: (does not end|leaves a device)/ { print; next }
-       /^\[  FAILED  \] .* \([0-9]+ ms\)/ {
-         print name ": FAILED"; print text == last ? "  as above" : text; last = text; next
-       }
-       /^\[|^test [0-9]+: |: Failure$|^Value of: |^  Actual: |^Expected: |^Google Test trace|MESHWRIGHT_SEED=|^$/ { next }
-       lines++ < 6 { text = text (lines > 1 ? "\n" : "") "  " $0 }' "${logs[@]}" | head -n 200 | quote
-  say "- tests: $(cat "${logs[@]}" | grep -ac '^\[       OK \]') passed, $(cat "${logs[@]}" | grep -ac '^\[  SKIPPED \].* ms)'
-    ) skipped, $(cat "${logs[@]}" | grep -acE '^\[  FAILED  \] .* \([0-9]+ ms\)') failed, $((process - 1)) ended their process"
-fi
-# What is known to be wrong shall not spoil the rest.
-if (( ${#logs[@]} > 0 )) && grep -aqE '^\[  FAILED  \].*wgmma|^test [0-9]+: .*wgmma: ' "${logs[@]}"; then
-  say "- attention by wgmma is wrong here: the parts below go without (MESHWRIGHT_NO_WGMMA=1)"
-  ours+=(MESHWRIGHT_NO_WGMMA=1)
-fi
-
-part measure "Calibration"
 cluster=()
-[[ -n "${gpu}" ]] && cluster=(--device="${gpu}")
-# Of one rank: what is between several takes minutes.
-if step 100 measure "${ours[@]}" "${work}/measure_gpu" --device=gpu --ranks=1 --out="${out}/machine.yaml"; then
-  show "${out}/measure.log"
-  grep -aq '^not measured: ' "${out}/measure.log" && failed=1
-  cluster=(--cluster="${out}/machine.yaml")
-fi
+[[ -n "${gpu}" ]] && cluster=(--device="${gpu}") # until it is measured
 
-part train "Training, predicted and measured"
-explained=""
-for run in "${runs[@]}"; do
-  IFS=: read -r model batch recompute <<<"${run}"
-  name="${model}_batch${batch}_${recompute}" plan="${work}/plan.yaml"
-  how=("${here}/models/${model}.yaml" --devices=1 --batch="${batch}" --microbatches=1 --recompute="${recompute}")
-  if ! step 20 "${name}.plan" "${ours[@]}" "${work}/plan" "${how[@]}" "${cluster[@]}" --out="${plan}"; then
-    (( $(left) < 5 )) && break
-    (( ${#cluster[@]} > 0 )) || continue
-    cluster=() # as for the device that `plan` takes unless one is named
-    step 20 "${name}.plan" "${ours[@]}" "${work}/plan" "${how[@]}" --out="${plan}" || continue
+run_tests() {
+  seed="$((RANDOM * 32768 + RANDOM))"
+  say "- MESHWRIGHT_SEED=${seed}"
+  # Those behind one that ends its process are another's.
+  from=0 process=1 logs=()
+  while (( from >= 0 )); do
+    name="tests$( (( process > 1 )) && echo "_${process}")"
+    words=2 step 200 "${name}" "${ours[@]}" MESHWRIGHT_SEED="${seed}" "${work}/gpu_tests" "--from=${from}" "--each=${each}"
+    [[ -f "${out}/${name}.log" ]] || break
+    logs+=("${out}/${name}.log")
+    last="$(grep -a '^test [0-9]*: ' "${logs[-1]}" | tail -n 1 | sed 's/^test \([0-9]*\): .*/\1/')"
+    if grep -aq '^all tests were begun$' "${logs[-1]}" || (( ${last:--1} < from || $(left) < 5 )); then break; fi
+    from=$((last + 1)) process=$((process + 1))
+  done
+  # Of each test that failed what it said, and those that ended a process.
+  if (( ${#logs[@]} > 0 )); then
+    grep -ah '^attention ' "${logs[@]}" | sed 's/^/- /' | tee -a "${report}"
+    # The lines of a failed test without those that say the same of each, or "the same" where the last one said it.
+    awk '/^\[ RUN / { name = $4; text = ""; lines = 0; next }
+         /^test [0-9]+: .*: (does not end|leaves a device)/ { print; next }
+         /^\[  FAILED  \] .* \([0-9]+ ms\)/ {
+           print name ": FAILED"; print text == last ? "  as above" : text; last = text; next
+         }
+         /^\[|^test [0-9]+: |: Failure$|^Value of: |^  Actual: |^Expected: |^Google Test trace|MESHWRIGHT_SEED=|^$/ { next }
+         lines++ < 6 { text = text (lines > 1 ? "\n" : "") "  " $0 }' "${logs[@]}" | head -n 200 | quote
+    say "- tests: $(cat "${logs[@]}" | grep -ac '^\[       OK \]') passed, $(cat "${logs[@]}" | grep -ac '^\[  SKIPPED \].* ms)'
+      ) skipped, $(cat "${logs[@]}" | grep -acE '^\[  FAILED  \] .* \([0-9]+ ms\)') failed, $((process - 1)) ended their process"
   fi
-  step 20 "${name}.simulate" "${ours[@]}" "${work}/simulate" "${plan}" --trace="${work}/sim.json"
-  step 60 "${name}.run" "${ours[@]}" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json"
-  status=$?
-  if (( status != 0 )); then
-    (( status != not_run && status != 124 && status != 4 )) && [[ -z "${explained}" ]] && explained=yes &&
-      step 40 "${name}.run_again" "${ours[@]}" CUDA_LAUNCH_BLOCKING=1 "${work}/run_gpu" "${plan}" --steps=2 --nographs
-    continue
+  # What is known to be wrong shall not spoil the rest.
+  if (( ${#logs[@]} > 0 )) && grep -aqE '^\[  FAILED  \].*wgmma|^test [0-9]+: .*wgmma: ' "${logs[@]}"; then
+    say "- attention by wgmma is wrong here: the parts below go without (MESHWRIGHT_NO_WGMMA=1)"
+    ours+=(MESHWRIGHT_NO_WGMMA=1)
   fi
-  grep -a '^note: ' "${out}/${name}.run.log" | head -n 5 | quote
-  grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/measured: /' | quote
-  grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/predicted: /' | quote
-  step 20 "${name}.compare" "${ours[@]}" "${work}/compare" "${work}/sim.json" "${work}/run.json" &&
-    show "${out}/${name}.compare.log"
-done
+}
 
-part torch "The same in PyTorch"
-peer=yes
-if timeout -k 5 40 "${python}" -c 'import torch; assert torch.cuda.is_available()' >"${out}/torch.log" 2>&1; then
-  step 20 attention.torch "${python}" "${here}/gpt2_torch.py" attention && show "${out}/attention.torch.log"
-  # A process each, whose lines come one by one: what is there when the time is up counts.
-  step 35 torch_eager "${python}" "${here}/gpt2_torch.py" eager "${peers[@]}"
-  [[ -f "${out}/torch_eager.log" ]] && grep -a '^PyTorch' "${out}/torch_eager.log" | quote
-  step 60 torch_compiled "${python}" "${here}/gpt2_torch.py" compiled "${peers[@]}"
-  [[ -f "${out}/torch_compiled.log" ]] && grep -a '^PyTorch' "${out}/torch_compiled.log" | quote
-else
-  say "- no PyTorch that sees a GPU: $(tail -n 1 "${out}/torch.log" | cut -c -200)"
-fi
-peer=""
+run_measure() {
+  # Of one rank: what is between several takes minutes.
+  if step 100 measure "${ours[@]}" "${work}/measure_gpu" --device=gpu --ranks=1 --out="${out}/machine.yaml"; then
+    show "${out}/measure.log"
+    grep -aq '^not measured: ' "${out}/measure.log" && failed=1
+    cluster=(--cluster="${out}/machine.yaml")
+  fi
+}
 
-part shared_gpu "Several ranks on one GPU"
-step 40 shared_gpu "${ours[@]}" "${here}/shared_gpu" "${work}/run_gpu" 25 && show "${out}/shared_gpu.log"
-seconds=$(($(left) - 8))
-step 400 suite "${ours[@]}" "${here}/shared_gpu" --suite "${work}/gpu_tests" "${here}/cases.tar.gz" \
-  "$((seconds > 0 ? seconds : 0))" && show "${out}/suite.log"
+run_train() {
+  explained=""
+  for run in "${runs[@]}"; do
+    IFS=: read -r model batch recompute <<<"${run}"
+    name="${model}_batch${batch}_${recompute}" plan="${work}/plan.yaml"
+    how=("${here}/models/${model}.yaml" --devices=1 --batch="${batch}" --microbatches=1 --recompute="${recompute}")
+    if ! step 20 "${name}.plan" "${ours[@]}" "${work}/plan" "${how[@]}" "${cluster[@]}" --out="${plan}"; then
+      (( $(left) < 5 )) && break
+      (( ${#cluster[@]} > 0 )) || continue
+      cluster=() # as for the device that `plan` takes unless one is named
+      step 20 "${name}.plan" "${ours[@]}" "${work}/plan" "${how[@]}" --out="${plan}" || continue
+    fi
+    step 20 "${name}.simulate" "${ours[@]}" "${work}/simulate" "${plan}" --trace="${work}/sim.json"
+    step 60 "${name}.run" "${ours[@]}" "${work}/run_gpu" "${plan}" --steps="${steps}" --trace="${work}/run.json"
+    status=$?
+    if (( status != 0 )); then
+      (( status != not_run && status != 124 && status != 4 )) && [[ -z "${explained}" ]] && explained=yes &&
+        step 40 "${name}.run_again" "${ours[@]}" CUDA_LAUNCH_BLOCKING=1 "${work}/run_gpu" "${plan}" --steps=2 --nographs
+      continue
+    fi
+    grep -a '^note: ' "${out}/${name}.run.log" | head -n 5 | quote
+    grep -a '^step ' "${out}/${name}.run.log" | sed 's/^/measured: /' | quote
+    grep -a '^step ' "${out}/${name}.plan.log" | sed 's/^/predicted: /' | quote
+    step 20 "${name}.compare" "${ours[@]}" "${work}/compare" "${work}/sim.json" "${work}/run.json" &&
+      show "${out}/${name}.compare.log"
+  done
+}
+
+run_torch() {
+  peer=yes
+  if timeout -k 5 40 "${python}" -c 'import torch; assert torch.cuda.is_available()' >"${out}/torch.log" 2>&1; then
+    step 20 attention.torch "${python}" "${here}/gpt2_torch.py" attention && show "${out}/attention.torch.log"
+    # A process each, whose lines come one by one: what is there when the time is up counts.
+    step 35 torch_eager "${python}" "${here}/gpt2_torch.py" eager "${peers[@]}"
+    [[ -f "${out}/torch_eager.log" ]] && grep -a '^PyTorch' "${out}/torch_eager.log" | quote
+    step 60 torch_compiled "${python}" "${here}/gpt2_torch.py" compiled "${peers[@]}"
+    [[ -f "${out}/torch_compiled.log" ]] && grep -a '^PyTorch' "${out}/torch_compiled.log" | quote
+  else
+    say "- no PyTorch that sees a GPU: $(tail -n 1 "${out}/torch.log" | cut -c -200)"
+  fi
+  peer=""
+}
+
+run_shared_gpu() {
+  step 40 shared_gpu "${ours[@]}" "${here}/shared_gpu" "${work}/run_gpu" 25 && show "${out}/shared_gpu.log"
+  seconds=$(($(left) - 8))
+  step 400 suite "${ours[@]}" "${here}/shared_gpu" --suite "${work}/gpu_tests" "${here}/cases.tar.gz" \
+    "$((seconds > 0 ? seconds : 0))" && show "${out}/suite.log"
+}
+
+part tests "Tests" && run_tests
+part measure "Calibration" && run_measure
+part train "Training, predicted and measured" && run_train
+part torch "The same in PyTorch" && run_torch
+part shared_gpu "Several ranks on one GPU" && run_shared_gpu
 
 say ""
 say "$((SECONDS - began)) s in all; $( (( failed )) && echo 'something failed' || echo 'nothing failed')"

@@ -108,3 +108,12 @@ SLOW=measure_gpu "${bundle}/gpu_check" --out="${TEST_TMPDIR}/out" >/dev/null
 grep -q '^- tests: not run, the time is up$' "${report}" || fail "tests"
 grep -q '^- measure: FAILED with 124' "${report}" || fail "measure"
 grep -q 'something failed$' "${report}" || fail "the last line"
+
+# Parts by name: no other is run, nor one that is misspelt.
+"${bundle}/gpu_check" --out="${TEST_TMPDIR}/out" --parts=shared_gpu:30,measure:30 >/dev/null || fail "two parts: the code is $?"
+[[ "$(grep '^## ' "${report}" | tr '\n' ';')" == "## Calibration;## Several ranks on one GPU;" ]] || fail "two parts alone"
+for wrong in tests test:5 tests:x ""; do
+  "${bundle}/gpu_check" --out="${TEST_TMPDIR}/out" --parts="${wrong}" 2>"${TEST_TMPDIR}/wrong"
+  [[ $? == 2 ]] || fail "--parts=${wrong} is not refused"
+  grep -q 'wanted NAME:SECONDS with one of: tests measure' "${TEST_TMPDIR}/wrong" || fail "--parts=${wrong}: $(<"${TEST_TMPDIR}/wrong")"
+done
