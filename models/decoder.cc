@@ -16,9 +16,11 @@
 namespace meshwright {
 namespace {
 
-// Layers are all alike where windows hold the whole sequence.
+// Layers are all alike where windows hold the whole sequence, unless their heads differ.
 DecoderConfig WithoutIdleWindows(DecoderConfig c, int64_t sequence) {
-  if (c.sliding_window >= sequence) c.sliding_window = c.full_attention_every = c.full_attention_at = 0;
+  if (c.sliding_window < sequence || c.full_attention_heads.heads > 0) return c;
+  c.sliding_window = c.full_attention_every = c.full_attention_at = 0;
+  c.full_attention_layers.clear();
   return c;
 }
 

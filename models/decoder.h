@@ -73,6 +73,13 @@ struct LinearAttentionConfig {
   friend bool operator==(const LinearAttentionConfig&, const LinearAttentionConfig&) = default;
 };
 
+// How many queries a layer's attention has, and keys with values, and of how many elements each is.
+struct AttentionHeads {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+
+  friend bool operator==(const AttentionHeads&, const AttentionHeads&) = default;
+};
+
 struct DecoderConfig {
   int64_t hidden = 0;
   int64_t layers = 0;
@@ -92,6 +99,10 @@ struct DecoderConfig {
   int64_t sliding_window = 0, full_attention_every = 0;
   // Which of those layers it is: 0: the last.
   int64_t full_attention_at = 0;
+  // Or those layers by number, in order and from 0, where one of each so many does not say it.
+  std::vector<int64_t> full_attention_layers;
+  // Of the layers without a window, where the heads above are of those with one (Gemma 4). 0 heads: all have these.
+  AttentionHeads full_attention_heads;
   // What all layers but those have in place of attention.
   LinearAttentionConfig linear_attention;
   bool attention_gate = false;  // a sigmoid of a product of its own multiplies what attention makes
@@ -142,9 +153,22 @@ constexpr bool IsGated(Activation activation) {
 }
 
 // Elements of each head that rotary positions turn: an even number.
-int64_t TurnedElements(const DecoderConfig& config);
+int64_t TurnedElements(const DecoderConfig& config, int64_t head_dim);
 
-// The shortest run of layers in which all kinds are that the repeated ones have. Without a pattern.
+// Of attention with that window. 0: without one.
+constexpr AttentionHeads HeadsOf(const DecoderConfig& config, int64_t window) {
+  if (window == 0 && config.full_attention_heads.heads > 0) return config.full_attention_heads;
+  return {config.heads, config.kv_heads, config.head_dim};
+}
+
+// Whether some layers have attention over all where others have a window or linear attention.
+inline bool HasFullAttention(const DecoderConfig& config) {
+  return config.full_attention_every > 0 || !config.full_attention_layers.empty();
+}
+// By layer, whether it has; sets the three fields above that say so. REQUIRES: one for each of config.layers.
+void SetFullAttention(const std::vector<bool>& full, DecoderConfig& config);
+
+// The shortest run of layers in which all kinds are that the repeated ones have. Without a pattern or a list.
 int64_t LayersOfRun(const DecoderConfig& config);
 
 // What names of operators of a layer begin with, one for each kind of layer: "", "dense_", "dense0_", ..
@@ -165,7 +189,7 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
 absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& training, const std::string& name,
                                    int64_t rows);
 
-// Of a query or key, and of a value.
+// Of a query or key, and of a value, of layers with windows where heads differ.
 constexpr int64_t ScoreWidth(const DecoderConfig& config) { return config.head_dim + config.rope_head_dim; }
 constexpr int64_t ValueWidth(const DecoderConfig& config) {
   return config.value_head_dim > 0 ? config.value_head_dim : config.head_dim;
@@ -180,7 +204,7 @@ LinearSizes LinearSizesOf(const DecoderConfig& config);
 
 // How many layers have which mixer, and which feed-forward layer.
 struct LayerCounts {
-  int64_t attention = 0, linear = 0, experts = 0, dense = 0;
+  int64_t attention = 0, windows = 0, linear = 0, experts = 0, dense = 0;  // attention: windows among them
 };
 LayerCounts CountLayers(const DecoderConfig& config);
 
@@ -188,7 +212,7 @@ LayerCounts CountLayers(const DecoderConfig& config);
 int64_t ExpertLayers(const DecoderConfig& config);
 
 // Parameters of the weights of one layer's attention, and of its linear attention. As a double: sizes may be any.
-double AttentionParameters(const DecoderConfig& config);
+double AttentionParameters(const DecoderConfig& config, int64_t window = 0);
 double LinearAttentionParameters(const DecoderConfig& config);
 
 // Parameters of the experts that a token does not use, adapters among them: what a token is multiplied by is the rest.

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kMostParameters = 1125899906842624.0;  // 2^50
 constexpr double kMostElements = 72057594037927936.0;   // 2^56, of one tensor
+constexpr int64_t kMostSize = int64_t{1} << 24;
 constexpr int64_t kMostMtpLayers = 16;  // each is written out in the graph; published models have up to three
 
 // What is wrong with a size, and whose.
@@ -36,7 +37,8 @@ double NumParameters(const DecoderConfig& c) {
   const double with_experts = static_cast<double>(ExpertLayers(c));
   const double without = c.experts > 0 ? static_cast<double>(layers.dense) : 0;
   const double next = static_cast<double>(c.mtp_layers) * (AttentionParameters(c) + mlp + 2 * hidden * hidden);
-  return next + static_cast<double>(layers.attention) * AttentionParameters(c) +
+  return next + static_cast<double>(layers.attention - layers.windows) * AttentionParameters(c) +
+         static_cast<double>(layers.windows) * AttentionParameters(c, c.sliding_window) +
          static_cast<double>(layers.linear) * LinearAttentionParameters(c) + with_experts * mlp +
          without * ffn_matrices * hidden * static_cast<double>(c.dense_ffn) +
          2 * hidden * static_cast<double>(c.vocab + c.max_positions);
@@ -69,7 +71,6 @@ void ComplainOfLinear(const DecoderConfig& c,
   const LinearAttentionConfig& l = c.linear_attention;
   if (l.value_heads == 0) return;
   if (c.sliding_window > 0) complain("sliding_window", c.sliding_window, "none beside linear_attention");
-  if (c.dense_layers > 0) complain("dense_layers", c.dense_layers, "0 beside linear_attention");
 }
 
 void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {
@@ -90,6 +91,7 @@ void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {
     complain("layer_pattern", pattern, "a layer with a feed-forward layer or experts");
   }
   const std::pair<absl::string_view, bool> beside[] = {{"full_attention_every", c.full_attention_every > 0},
+                                                       {"full_attention_layers", !c.full_attention_layers.empty()},
                                                        {"sliding_window", c.sliding_window > 0},
                                                        {"dense_layers", c.dense_layers > 0},
                                                        {"expert_every", c.expert_every > 1},
@@ -102,12 +104,48 @@ void ComplainOfPattern(const DecoderConfig& c, std::vector<Complaint>& found) {
 void ComplainOfWindows(const DecoderConfig& c,
                        absl::FunctionRef<void(absl::string_view, int64_t, std::string)> complain) {
   const int64_t every = c.full_attention_every;
+  for (size_t i = 0; i < c.full_attention_layers.size(); ++i) {
+    const int64_t layer = c.full_attention_layers[i];
+    if (layer < 0 || layer >= c.layers || (i > 0 && layer <= c.full_attention_layers[i - 1])) {
+      complain("full_attention_layers", layer,
+               absl::StrCat("numbers of layers from 0 to ", c.layers - 1, ", in order"));
+      break;
+    }
+  }
   if (every == 0) return;
+  if (!c.full_attention_layers.empty()) {
+    complain("full_attention_every", every, "either it or `full_attention_layers`");
+  }
   if (every == 1 || every > c.layers) {
     complain("full_attention_every", every, absl::StrCat("from 2 to layers = ", c.layers));
   } else if (c.full_attention_at > every) {
     complain("full_attention_at", c.full_attention_at, absl::StrCat("at most full_attention_every = ", every));
   }
+}
+
+void ComplainOfHeads(const DecoderConfig& c, std::vector<Complaint>& found) {
+  constexpr absl::string_view kFull = "full_attention_heads";
+  const AttentionHeads& full = c.full_attention_heads;
+  const auto check = [&](const AttentionHeads& sizes, bool others) {
+    const auto complain = [&](absl::string_view field, int64_t value, std::string wanted) {
+      found.push_back({others ? kFull : field, others ? absl::StrCat(field, " of ", value) : absl::StrCat(value),
+                       std::move(wanted)});
+    };
+    if (sizes.heads % sizes.kv_heads != 0) {
+      complain("kv_heads", sizes.kv_heads, absl::StrCat("a divisor of heads = ", sizes.heads));
+    }
+    if (c.positions == Positions::kRotary && c.kv_lora_rank == 0 && sizes.head_dim % 2 != 0) {
+      complain("head_dim", sizes.head_dim, "an even number, since positions are rotary");
+    }
+  };
+  check({c.heads, c.kv_heads, c.head_dim}, /*others=*/false);
+  if (full.heads == 0) return;
+  check(full, /*others=*/true);
+  if (c.sliding_window == 0 || !HasFullAttention(c)) {
+    found.push_back(
+        {kFull, "it where all attention is alike", "`sliding_window` and `full_attention_every` beside it"});
+  }
+  if (c.kv_lora_rank > 0) found.push_back({kFull, "it beside latent attention", "no `kv_lora_rank`"});
 }
 
 std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
@@ -116,11 +154,10 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
     found.push_back({field, absl::StrCat(value), std::move(wanted)});
   };
   if (c.layers > kMostLayers) complain("layers", c.layers, absl::StrCat("at most ", kMostLayers));
-  if (c.heads % c.kv_heads != 0) complain("kv_heads", c.kv_heads, absl::StrCat("a divisor of heads = ", c.heads));
-  if (c.positions == Positions::kRotary && c.kv_lora_rank == 0 && c.head_dim % 2 != 0) {
-    complain("head_dim", c.head_dim, "an even number, since positions are rotary");
-  }
-  if (c.rotary_factor < 1 && (c.positions != Positions::kRotary || TurnedElements(c) < 2)) {
+  ComplainOfHeads(c, found);
+  const int64_t narrowest =
+      c.full_attention_heads.heads > 0 ? std::min(c.head_dim, c.full_attention_heads.head_dim) : c.head_dim;
+  if (c.rotary_factor < 1 && (c.positions != Positions::kRotary || TurnedElements(c, narrowest) < 2)) {
     found.push_back({"rotary_factor", absl::StrCat(c.rotary_factor),
                      "positions: rotary, and a share that is at least two elements of a head"});
   }
@@ -166,7 +203,10 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
   if (found.empty() && NumParameters(c) > kMostParameters)
     complain("layers", c.layers, "a model of at most 2^50 parameters");
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.sequence);
-  const double qkv = static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c));
+  const AttentionHeads& full = c.full_attention_heads;
+  const double qkv =
+      std::max(static_cast<double>(c.heads + 2 * c.kv_heads) * static_cast<double>(ScoreWidth(c) + ValueWidth(c)),
+               static_cast<double>(full.heads + 2 * full.kv_heads) * 2 * static_cast<double>(full.head_dim));
   const double mlp = 2.0 * static_cast<double>(std::max({c.ffn, c.shared_expert_ffn, c.dense_ffn}));
   const LinearSizes linear = LinearSizesOf(c);
   const double in_proj = static_cast<double>(c.linear_attention.key_heads) *
@@ -183,6 +223,17 @@ std::vector<Complaint> Complaints(const DecoderConfig& c, const Training& t) {
              "tensors of at most 2^56 elements; lower training.batch");
   }
   return found;
+}
+
+// `others` are those of the model's other layers.
+absl::StatusOr<AttentionHeads> ReadAttentionHeads(const NodeRef& in, const AttentionHeads& others) {
+  if (!in.present()) return AttentionHeads();
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"heads", "kv_heads", "head_dim"}));
+  AttentionHeads sizes;
+  MESHWRIGHT_ASSIGN_OR_RETURN(sizes.heads, in["heads"].AsIntOr(others.heads, 1, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(sizes.kv_heads, in["kv_heads"].AsIntOr(others.kv_heads, 1, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(sizes.head_dim, in["head_dim"].AsIntOr(others.head_dim, 1, kMostSize));
+  return sizes;
 }
 
 absl::StatusOr<LinearAttentionConfig> ReadLinearAttention(const NodeRef& in) {
@@ -217,9 +268,9 @@ LinearSizes LinearSizesOf(const DecoderConfig& config) {
   return sizes;
 }
 
-int64_t TurnedElements(const DecoderConfig& config) {
+int64_t TurnedElements(const DecoderConfig& config, int64_t head_dim) {
   constexpr double kRounding = 1e-6;  // of a factor that was made of a number of elements
-  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(config.head_dim) + kRounding) / 2 * 2;
+  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(head_dim) + kRounding) / 2 * 2;
 }
 
 int64_t LayersOfRun(const DecoderConfig& config) {
@@ -229,7 +280,6 @@ int64_t LayersOfRun(const DecoderConfig& config) {
 int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
 
 absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
-  constexpr int64_t kMost = int64_t{1} << 24;
   MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
                                            "layers",
                                            "layer_pattern",
@@ -243,6 +293,8 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "sliding_window",
                                            "full_attention_every",
                                            "full_attention_at",
+                                           "full_attention_layers",
+                                           "full_attention_heads",
                                            "linear_attention",
                                            "attention_gate",
                                            "ffn",
@@ -276,7 +328,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
                                            "rope_theta",
                                            "norm_epsilon"}));
   DecoderConfig c;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMostSize));
   if (in["layer_pattern"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_pattern, in["layer_pattern"].AsString());
     c.layers = static_cast<int64_t>(c.layer_pattern.size());
@@ -289,41 +341,45 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   } else {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMostSize));
   if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
     return in["heads"].Error(absl::StrCat(c.heads), absl::StrCat("a divisor of hidden = ", c.hidden),
                              "or write head_dim");
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_lora_rank, in["kv_lora_rank"].AsIntOr(0, 0, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["head_dim"].AsIntOr(c.hidden / c.heads, 1, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_lora_rank, in["kv_lora_rank"].AsIntOr(0, 0, kMostSize));
   if (c.kv_lora_rank > 0) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.q_lora_rank, in["q_lora_rank"].AsIntOr(0, 0, kMost));
-    MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["rope_head_dim"].AsInt(2, kMost));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.q_lora_rank, in["q_lora_rank"].AsIntOr(0, 0, kMostSize));
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["rope_head_dim"].AsInt(2, kMostSize));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["value_head_dim"].AsIntOr(0, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["value_head_dim"].AsIntOr(0, 1, kMostSize));
   for (const absl::string_view field : {"q_lora_rank", "rope_head_dim", "value_head_dim"}) {
     if (c.kv_lora_rank == 0 && in[field].present()) {
       return in[field].Error("it without latent attention", "`kv_lora_rank` beside it");
     }
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.sliding_window, in["sliding_window"].AsIntOr(0, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.sliding_window, in["sliding_window"].AsIntOr(0, 1, kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_every, in["full_attention_every"].AsIntOr(0, 2, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_at, in["full_attention_at"].AsIntOr(0, 1, kMostLayers));
+  if (in["full_attention_layers"].present()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_layers, in["full_attention_layers"].AsInts(0, kMostLayers - 1));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.full_attention_heads, ReadAttentionHeads(in["full_attention_heads"], HeadsOf(c, 1)));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.linear_attention, ReadLinearAttention(in["linear_attention"]));
-  if (c.sliding_window == 0 && c.linear_attention.value_heads == 0 && c.full_attention_every > 0) {
-    return in["full_attention_every"].Error("it where all layers are alike",
-                                            "`sliding_window` or `linear_attention` beside it");
+  if (c.sliding_window == 0 && c.linear_attention.value_heads == 0 && HasFullAttention(c)) {
+    const absl::string_view field = c.full_attention_every > 0 ? "full_attention_every" : "full_attention_layers";
+    return in[field].Error("it where all layers are alike", "`sliding_window` or `linear_attention` beside it");
   }
   if (c.full_attention_every == 0 && c.full_attention_at > 0) {
     return in["full_attention_at"].Error("it without full attention", "`full_attention_every` beside it");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, in["attention_gate"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
                               in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_places, in["norm_places"].AsEnumOr(c.norm_places, kNormPlacesNames));
@@ -331,7 +387,7 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, in["qk_norm"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, in["rotary_factor"].AsDoubleOr(1, 0, 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
@@ -339,17 +395,17 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   if (c.experts > 0) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["shared_expert_ffn"].AsIntOr(0, 0, 4 * kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_gate, in["shared_expert_gate"].AsBoolOr(false));
   if (c.shared_expert_gate && c.shared_expert_ffn == 0) {
     return in["shared_expert_gate"].Error("it without a shared expert", "`shared_expert_ffn` beside it");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_layers, in["dense_layers"].AsIntOr(0, 0, kMostLayers));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_every, in["expert_every"].AsIntOr(1, 1, kMostLayers));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, in["expert_hidden"].AsIntOr(0, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, in["expert_hidden"].AsIntOr(0, 1, kMostSize));
   const bool dense = c.dense_layers > 0 || c.expert_every > 1 || absl::StrContains(c.layer_pattern, '-');
   const int64_t of_token = c.experts_per_token * c.ffn + c.shared_expert_ffn;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, kMostMtpLayers));
@@ -383,11 +439,15 @@ absl::Status CheckDecoder(const DecoderConfig& config, const Training& training)
   return absl::OkStatus();
 }
 
-double AttentionParameters(const DecoderConfig& config) {
-  const double hidden = static_cast<double>(config.hidden), heads = static_cast<double>(config.heads);
+double AttentionParameters(const DecoderConfig& config, int64_t window) {
+  const AttentionHeads sizes = HeadsOf(config, window);
+  const double hidden = static_cast<double>(config.hidden), heads = static_cast<double>(sizes.heads);
+  if (config.kv_lora_rank == 0) {
+    const double gate = config.attention_gate ? heads : 0, keys = static_cast<double>(sizes.kv_heads);
+    return hidden * static_cast<double>(sizes.head_dim) * (2 * (heads + keys) + gate);
+  }
   const double width = static_cast<double>(ScoreWidth(config)), value = static_cast<double>(ValueWidth(config));
   const double gate = config.attention_gate ? hidden * heads * value : 0;
-  if (config.kv_lora_rank == 0) return 2 * hidden * width * static_cast<double>(config.heads + config.kv_heads) + gate;
   const double q = static_cast<double>(config.q_lora_rank), kv = static_cast<double>(config.kv_lora_rank);
   const double queries = q > 0 ? q * (hidden + heads * width) : hidden * heads * width;
   return gate + queries + hidden * (kv + static_cast<double>(config.rope_head_dim)) +

@@ -13,7 +13,8 @@ namespace {
 // Of layer i of a model without a pattern.
 LayerKind KindOfLayer(const DecoderConfig& c, int64_t i) {
   const int64_t every = c.full_attention_every;
-  const bool full = every > 0 && i % every == (c.full_attention_at > 0 ? c.full_attention_at : every) - 1;
+  const bool in_period = every > 0 && i % every == (c.full_attention_at > 0 ? c.full_attention_at : every) - 1;
+  const bool full = in_period || std::binary_search(c.full_attention_layers.begin(), c.full_attention_layers.end(), i);
   return {.experts = i >= c.dense_layers && (i - c.dense_layers + 1) % c.expert_every == 0,
           .window = full ? 0 : c.sliding_window,
           .linear = !full && c.linear_attention.value_heads > 0};
@@ -111,7 +112,10 @@ std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
   std::vector<LayerKind> kinds;
   for (int64_t i = 0; i < config.layers; ++i) kinds.push_back(KindOfLayer(config, i));
   const int64_t run = LayersOfRun(config), behind = config.layers - config.dense_layers;
-  if (behind < run || (config.dense_layers > 0 && config.full_attention_every > 0)) return StretchesOfKinds(kinds);
+  if (behind < run || !config.full_attention_layers.empty() ||
+      (config.dense_layers > 0 && config.full_attention_every > 0)) {
+    return StretchesOfKinds(kinds);
+  }
   const auto first = kinds.end() - behind;  // of what repeats
   const int64_t last = behind % run;
   if (std::any_of(kinds.end() - last, kinds.end(), [&](const LayerKind& kind) { return kind != *first; })) {
@@ -124,11 +128,32 @@ std::vector<Stretch> StretchesOf(const DecoderConfig& config) {
   return stretches;
 }
 
+// One of each so many where that says it: the distance of the first two, or what the only one leaves open.
+void SetFullAttention(const std::vector<bool>& full, DecoderConfig& config) {
+  config.full_attention_every = config.full_attention_at = 0;
+  config.full_attention_layers.clear();
+  for (int64_t i = 0; i < config.layers; ++i) {
+    if (full[static_cast<size_t>(i)]) config.full_attention_layers.push_back(i);
+  }
+  const std::vector<int64_t>& all = config.full_attention_layers;
+  if (all.empty()) return;
+  const int64_t first = all[0], alone = 2 * (first + 1) > config.layers ? first + 1 : config.layers;
+  const int64_t every = all.size() > 1 ? all[1] - first : alone;
+  if (every < 2 || first >= every) return;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    if (full[static_cast<size_t>(i)] != (i % every == first)) return;
+  }
+  config.full_attention_every = every;
+  config.full_attention_at = first + 1 == every ? 0 : first + 1;
+  config.full_attention_layers.clear();
+}
+
 std::vector<LayerKind> KindsOf(const DecoderConfig& config) { return Expanded(StretchesOf(config)); }
 
 LayerKind NextKind(const DecoderConfig& config) {
   if (!config.layer_pattern.empty()) return LayerKind();
-  LayerKind kind = KindOfLayer(config, LayersOfRun(config) - 1);
+  const bool listed = !config.full_attention_layers.empty();
+  LayerKind kind = KindOfLayer(config, (listed ? config.layers : LayersOfRun(config)) - 1);
   kind.experts = true;
   return kind;
 }
@@ -149,6 +174,7 @@ LayerCounts CountLayers(const DecoderConfig& config) {
   for (const Stretch& stretch : StretchesOf(config)) {
     for (const LayerInRun& layer : stretch.run) {
       if (layer.kind.mixer) (layer.kind.linear ? counts.linear : counts.attention) += stretch.repeat;
+      if (layer.kind.window > 0) counts.windows += stretch.repeat;
       if (!layer.kind.feed_forward) continue;
       (layer.kind.experts && config.experts > 0 ? counts.experts : counts.dense) += stretch.repeat;
     }

@@ -136,6 +136,64 @@ TEST(DecoderLayersTest, WindowsBesideDenseLayers) {
   EXPECT_THAT(Stretches(graph), ElementsAre("layers 1 x 4", "layers2 3 x 4"));
 }
 
+// K: whole, w: a window.
+TEST(DecoderLayersTest, LayersInNoPeriod) {
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig c, Read("layers: 6, sliding_window: 4, full_attention_layers: [0, 3, 4]"));
+  std::string text;
+  for (const LayerKind& kind : KindsOf(c)) text.push_back(kind.window > 0 ? 'w' : 'K');
+  EXPECT_EQ(text, "KwwKKw");
+  EXPECT_EQ(NextKind(c).window, 4);  // as the last
+  ASSERT_OK(Build("layers: 6, sliding_window: 4, full_attention_layers: [0, 3, 4]"));
+  EXPECT_THAT(ErrorOf("layers: 6, sliding_window: 4, full_attention_layers: [0, 3, 3]"),
+              HasSubstr("full_attention_layers: found 3, wanted numbers of layers from 0 to 5, in order"));
+  EXPECT_THAT(ErrorOf("layers: 6, sliding_window: 4, full_attention_layers: [6]"),
+              HasSubstr("found 6, wanted numbers"));
+  EXPECT_THAT(ErrorOf("layers: 6, sliding_window: 4, full_attention_every: 2, full_attention_layers: [1]"),
+              HasSubstr("either it or `full_attention_layers`"));
+  EXPECT_THAT(ErrorOf("layers: 6, full_attention_layers: [1]"), HasSubstr("where all layers are alike"));
+}
+
+// Kimi Linear's order, but for its first layer's kind: dense, then experts, with attention in each fourth.
+TEST(DecoderLayersTest, LinearAttentionBehindDenseLayers) {
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig c,
+                       Read("layers: 8, full_attention_every: 4, dense_layers: 1, dense_ffn: 16, experts: 2, "
+                            "experts_per_token: 1, linear_attention: {value_heads: 2, key_dim: 4}"));
+  std::string text;
+  for (const LayerKind& kind : KindsOf(c)) text.push_back(kind.linear ? kind.experts ? 'L' : 'l' : 'A');
+  EXPECT_EQ(text, "lLLALLLA");
+}
+
+// Weights of one group are of its queries, a key and a value.
+TEST(DecoderLayersTest, HeadsByKindOfLayer) {
+  constexpr absl::string_view kModel =
+      "layers: 4, kv_heads: 1, head_dim: 4, sliding_window: 4, positions: rotary, "
+      "qk_norm: true, attention_gate: true, full_attention_every: 2";
+  ASSERT_OK_AND_ASSIGN(const Graph graph,
+                       Build(absl::StrCat(kModel, ", full_attention_heads: {heads: 6, kv_heads: 3, head_dim: 6}")));
+  const auto shape = [&graph](const char* name) { return graph.tensor(graph.FindTensor(name)).shape; };
+  EXPECT_EQ(shape("window0_qkv.weight"), (Shape{8, 1, 2 + 2, 4}));
+  EXPECT_EQ(shape("qkv.weight"), (Shape{8, 3, 2 + 2, 6}));
+  EXPECT_EQ(shape("window0_proj.weight"), (Shape{8, 1, 2, 4}));
+  EXPECT_EQ(shape("proj.weight"), (Shape{8, 3, 2, 6}));
+  EXPECT_EQ(shape("attention_gate.weight"), (Shape{8, 3, 2, 6}));
+  EXPECT_EQ(shape("qk_norm.gamma"), (Shape{2, 6}));
+  // Not given: as the others have it.
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig wide, Read(absl::StrCat(kModel, ", full_attention_heads: {head_dim: 6}")));
+  EXPECT_EQ(wide.full_attention_heads, (AttentionHeads{2, 1, 6}));
+  // q, k, v, the gate and the result: 8 x 4 x (2 + 1 + 1 + 2 + 2) of a window.
+  EXPECT_EQ(AttentionParameters(wide, 4), 8 * 4 * 8);
+  EXPECT_EQ(AttentionParameters(wide), 8 * 6 * 8);
+  for (const auto& [heads, found] :
+       {std::pair("{heads: 5, kv_heads: 2}", "found kv_heads of 2, wanted a divisor of heads = 5"),
+        std::pair("{head_dim: 5}", "found head_dim of 5, wanted an even number"), std::pair("{width: 5}", "width")}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat(kModel, ", full_attention_heads: ", heads)), HasSubstr(found));
+  }
+  EXPECT_THAT(ErrorOf("layers: 4, full_attention_heads: {heads: 4}"), HasSubstr("where all attention is alike"));
+  EXPECT_THAT(ErrorOf("layers: 4, sliding_window: 4, full_attention_every: 2, positions: rotary, kv_lora_rank: 4, "
+                      "rope_head_dim: 2, full_attention_heads: {heads: 4}"),
+              HasSubstr("it beside latent attention"));
+}
+
 // Attention first, and leftover layers behind the last run have none.
 TEST(DecoderLayersTest, WhichLayerHasAttention) {
   constexpr absl::string_view kSpace =

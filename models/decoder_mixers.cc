@@ -19,23 +19,26 @@ constexpr double kLeastStepLogit = -6.907255, kMostStepLogit = -2.252168;
 
 absl::StatusOr<DecoderMixers::Branch> DecoderMixers::Attention(TensorId normed, int64_t window) {
   Branch branch;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, c_.kv_lora_rank > 0 ? LatentHeads(normed) : Heads(normed));
-  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId context, Attend(qkv, window));
-  if (c_.attention_gate) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(context, GateResult(normed, context));
-  }
-  const int64_t queries = c_.heads / c_.kv_heads;
   const bool latent = c_.kv_lora_rank > 0;
+  const AttentionHeads heads = HeadsOf(c_, window);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, latent ? LatentHeads(normed) : Heads(normed, heads));
+  // Of what attention makes for a token.
+  const Shape made = {heads.kv_heads, heads.heads / heads.kv_heads, latent ? ValueWidth(c_) : heads.head_dim};
+  const int64_t compared = latent ? ScoreWidth(c_) : heads.head_dim;
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId context, Attend(qkv, window, compared, made));
+  if (c_.attention_gate) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(context, GateResult(normed, context, made));
+  }
   const char* const columns = latent ? "g q u" : "g q d";
   // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
-  const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, c_.kv_heads, queries, ValueWidth(c_)});
+  const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, made[0], made[1], made[2]});
   MESHWRIGHT_ASSIGN_OR_RETURN(branch.result,
                               b_.AddOne({.name = "proj",
                                          .kind = OpKind::kMatMul,
                                          .inputs = {context, weight},
                                          .rule = absl::StrCat("s b ", columns, ", h ", columns, " -> s b h")}));
   if (t_.lora.has_value() && t_.lora->proj) {
-    const Product proj{"proj", "s b", columns, "h", "", {c_.kv_heads, queries, ValueWidth(c_)}, {c_.hidden}, {}};
+    const Product proj{"proj", "s b", columns, "h", "", made, {c_.hidden}, {}};
     MESHWRIGHT_ASSIGN_OR_RETURN(branch.adapted, Adapt(proj, context));
   }
   if (c_.bias) branch.bias = Bias("add1.bias", {c_.hidden});
@@ -43,20 +46,19 @@ absl::StatusOr<DecoderMixers::Branch> DecoderMixers::Attention(TensorId normed, 
 }
 
 // Queries, keys and values of one width, in one.
-absl::StatusOr<TensorId> DecoderMixers::Heads(TensorId normed) {
-  const int64_t queries = c_.heads / c_.kv_heads;
-  const Shape qkv_shape = {c_.hidden, c_.kv_heads, queries + 2, c_.head_dim};
+absl::StatusOr<TensorId> DecoderMixers::Heads(TensorId normed, const AttentionHeads& heads) {
+  const Shape columns = {heads.kv_heads, heads.heads / heads.kv_heads + 2, heads.head_dim};
   OpSpec product{.name = "qkv",
                  .kind = OpKind::kMatMul,
-                 .inputs = {normed, Weight("qkv.weight", qkv_shape)},
+                 .inputs = {normed, Weight("qkv.weight", {c_.hidden, columns[0], columns[1], columns[2]})},
                  .rule = "s b h, h g r d -> s b g r d"};
   if (c_.qkv_bias) {
-    product.inputs.push_back(Bias("qkv.bias", {c_.kv_heads, queries + 2, c_.head_dim}));
+    product.inputs.push_back(Bias("qkv.bias", columns));
     product.rule = "s b h!, h! g r d, g r d -> s b g r d";
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv, b_.AddOne(std::move(product)));
   if (t_.lora.has_value() && t_.lora->qkv) {
-    const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, {c_.kv_heads, queries + 2, c_.head_dim}, {}};
+    const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, columns, {}};
     MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddAdapter(adapted, normed, qkv));
   }
   if (c_.qk_norm) {
@@ -65,13 +67,13 @@ absl::StatusOr<TensorId> DecoderMixers::Heads(TensorId normed) {
     norm.attrs.epsilon = c_.norm_epsilon;
     norm.attrs.fused = t_.fused_norms;
     norm.recompute_group = "activation";
-    norm.inputs.push_back(Parameter("qk_norm.gamma", {2, c_.head_dim}, Constant(1)));
+    norm.inputs.push_back(Parameter("qk_norm.gamma", {2, heads.head_dim}, Constant(1)));
     MESHWRIGHT_ASSIGN_OR_RETURN(qkv, b_.AddOne(std::move(norm)));
   }
   if (c_.positions != Positions::kRotary) return qkv;
   OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
   rotary.attrs.theta = c_.rope_theta;
-  if (c_.rotary_factor < 1) rotary.attrs.turned = TurnedElements(c_);
+  if (c_.rotary_factor < 1) rotary.attrs.turned = TurnedElements(c_, heads.head_dim);
   rotary.attrs.fused = t_.fused_norms;
   return b_.AddOne(std::move(rotary));
 }
@@ -105,16 +107,15 @@ absl::StatusOr<TensorId> DecoderMixers::LatentHeads(TensorId normed) {
 }
 
 // The second output is what backward needs of the scores: their row sums in log form, or all the probabilities.
-absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window) {
-  const int64_t queries = c_.heads / c_.kv_heads;
+absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window, int64_t compared, const Shape& made) {
   OpSpec spec{.name = "attention", .kind = OpKind::kAttention, .inputs = {qkv}};
-  spec.attrs.scale = 1 / std::sqrt(static_cast<double>(ScoreWidth(c_)));
+  spec.attrs.scale = 1 / std::sqrt(static_cast<double>(compared));
   spec.attrs.causal = true;
-  spec.attrs.window = window;
+  spec.attrs.window = window < t_.sequence ? window : 0;
   spec.attrs.fused = t_.fused_attention;
   spec.recompute_group = "attention";
-  const Shape context = {t_.sequence, rows_, c_.kv_heads, queries, ValueWidth(c_)};
-  Shape saved = {t_.sequence, rows_, c_.kv_heads, queries};
+  const Shape context = {t_.sequence, rows_, made[0], made[1], made[2]};
+  Shape saved = {t_.sequence, rows_, made[0], made[1]};
   spec.rule = c_.kv_lora_rank > 0 ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
   if (t_.fused_attention) {
     spec.output_dtypes = {t_.dtype, t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
@@ -129,19 +130,19 @@ absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window) {
 }
 
 // By a sigmoid of a product of its own (Qwen3-Next; Qiu et al., arXiv:2505.06708).
-absl::StatusOr<TensorId> DecoderMixers::GateResult(TensorId normed, TensorId context) {
-  const std::string columns = c_.kv_lora_rank > 0 ? "g q u" : "g q d", made = absl::StrCat("s b ", columns);
-  const Shape sizes = {c_.hidden, c_.kv_heads, c_.heads / c_.kv_heads, ValueWidth(c_)};
+absl::StatusOr<TensorId> DecoderMixers::GateResult(TensorId normed, TensorId context, const Shape& made) {
+  const std::string columns = c_.kv_lora_rank > 0 ? "g q u" : "g q d", rows = absl::StrCat("s b ", columns);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
-                              Times("attention_gate", normed, absl::StrCat("s b h, h ", columns, " -> ", made), sizes));
+                              Times("attention_gate", normed, absl::StrCat("s b h, h ", columns, " -> ", rows),
+                                    {c_.hidden, made[0], made[1], made[2]}));
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId share, b_.AddOne({.name = "attention_share",
                                                                .kind = OpKind::kSigmoid,
                                                                .inputs = {logits},
-                                                               .rule = absl::StrCat(made, " -> ", made)}));
+                                                               .rule = absl::StrCat(rows, " -> ", rows)}));
   return b_.AddOne({.name = "gated_attention",
                     .kind = OpKind::kMul,
                     .inputs = {context, share},
-                    .rule = absl::StrCat(made, ", ", made, " -> ", made)});
+                    .rule = absl::StrCat(rows, ", ", rows, " -> ", rows)});
 }
 
 // One product makes what is mixed, the gate of the result and the logits of the gates of each head, in this order for

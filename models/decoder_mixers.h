@@ -28,10 +28,12 @@ class DecoderMixers : public DecoderPieces {
   absl::StatusOr<Branch> LinearAttention(TensorId normed);
 
  private:
-  absl::StatusOr<TensorId> Heads(TensorId normed);
+  absl::StatusOr<TensorId> Heads(TensorId normed, const AttentionHeads& heads);
   absl::StatusOr<TensorId> LatentHeads(TensorId normed);
-  absl::StatusOr<TensorId> Attend(TensorId qkv, int64_t window);
-  absl::StatusOr<TensorId> GateResult(TensorId normed, TensorId context);
+  // `compared`: elements of a query and of a key. `made`: what attention makes of a token, of heads of keys, of queries
+  // for each, and of a value.
+  absl::StatusOr<TensorId> Attend(TensorId qkv, int64_t window, int64_t compared, const Shape& made);
+  absl::StatusOr<TensorId> GateResult(TensorId normed, TensorId context, const Shape& made);
 
   // A parameter of each head of linear attention.
   TensorId OfLinearHeads(const char* name, Initializer init);

@@ -287,7 +287,7 @@ TEST(DecoderTest, NormsOfQueriesAndKeysAndPositionsOfAPart) {
   for (config.head_dim = 2; config.head_dim <= 256; config.head_dim += 2) {
     for (int64_t turned = 2; turned <= config.head_dim; turned += 2) {
       config.rotary_factor = static_cast<double>(turned) / static_cast<double>(config.head_dim);
-      ASSERT_EQ(TurnedElements(config), turned) << "of " << config.head_dim;
+      ASSERT_EQ(TurnedElements(config, config.head_dim), turned) << "of " << config.head_dim;
     }
   }
   EXPECT_THAT(

@@ -5,10 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/status.h"
+#include "ir/text.h"
 #include "models/hugging_face_values.h"
 
 namespace meshwright {
@@ -63,12 +66,30 @@ absl::Status ReadWords(const NodeRef& list, Pattern& with) {
   return absl::OkStatus();
 }
 
+// Step 3.5's: the layers that have experts, in one text.
+absl::Status ReadEnumeration(const NodeRef& in, Pattern& with) {
+  with.assign(with.size(), false);
+  for (const absl::string_view word : absl::StrSplit(in.text(), ',')) {
+    size_t layer = 0;
+    if (!absl::SimpleAtoi(word, &layer) || layer >= with.size()) {
+      return in.Error(QuoteForMessage(word),
+                      absl::StrCat("numbers of layers below ", with.size(), ", such as \"1,2\""));
+    }
+    with[layer] = true;
+  }
+  return absl::OkStatus();
+}
+
 // As the classes have it: DeepSeek's and GLM's layer i where i % moe_layer_freq is 0, Qwen's, ERNIE's and Llama 4's
 // where that of i + 1 is. MiMo has a list of 0 and 1 for moe_layer_freq.
 absl::StatusOr<Pattern> PatternOf(const NodeRef& in, int64_t dense_layers, int64_t layers) {
   Pattern with(static_cast<size_t>(layers), true);
   if (Given(in["mlp_layer_types"])) {
     MESHWRIGHT_RETURN_IF_ERROR(ReadWords(in["mlp_layer_types"], with));
+    return with;
+  }
+  if (Given(in["moe_layers_enum"]) && in["moe_layers_enum"].is_scalar()) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadEnumeration(in["moe_layers_enum"], with));
     return with;
   }
   const NodeRef frequency = in["moe_layer_freq"];
@@ -109,9 +130,10 @@ absl::Status ReadExpertLayers(const NodeRef& in, int64_t dense_layers, DecoderCo
   bool regular = dense >= 0 && experts.back() + 1 == c.layers;
   for (size_t i = 1; i < experts.size(); ++i) regular &= experts[i] - experts[i - 1] == every;
   if (!regular) {
-    const NodeRef at = FirstGiven(in, {"mlp_layer_types", "mlp_only_layers", "moe_layers", "decoder_sparse_step",
-                                       "moe_layer_interval", "interleave_moe_layer_step", "moe_layer_freq",
-                                       "first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"});
+    const NodeRef at =
+        FirstGiven(in, {"mlp_layer_types", "mlp_only_layers", "moe_layers", "moe_layers_enum", "decoder_sparse_step",
+                        "moe_layer_interval", "interleave_moe_layer_step", "moe_layer_freq", "first_k_dense_replace",
+                        "moe_layer_start_index", "num_dense_layers"});
     return at.Locate(absl::UnimplementedError(
         "layers without experts that are neither the first nor all but the last of each so many are not modelled"));
   }

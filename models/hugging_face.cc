@@ -40,6 +40,7 @@ constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n
 // Of some families the smaller models have none.
 absl::StatusOr<bool> HasExperts(const NodeRef& in, const HuggingFaceFamily& family) {
   if (!family.experts) return false;
+  if (family.dense_beside) return BoolOr(in["enable_moe_block"], false);
   if (family.hybrid == HybridKeys::kNone) return true;
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t number, IntOr(FirstGiven(in, kExperts), 0, 0));
   return number > 0;
@@ -55,6 +56,15 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool latent, BoolOr(in["use_mla"], true));
   if (!family.latent && latent && Given(in["kv_lora_rank"])) {
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
+  }
+  // Of the smaller Gemma 4, whose class has the first unless told otherwise.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t of_layer,
+                              IntOr(in["hidden_size_per_layer_input"], family.full_head_dim > 0 ? 256 : 0, 0));
+  if (of_layer > 0) return NotModelled(in["hidden_size_per_layer_input"], "an embedding in each layer");
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t sharing, IntOr(in["num_kv_shared_layers"], 0, 0));
+  if (sharing > 0) return NotModelled(in["num_kv_shared_layers"], "keys and values that layers share");
+  if (in["use_bidirectional_attention"].text() == "all") {
+    return NotModelled(in["use_bidirectional_attention"], "attention to tokens behind one's own");
   }
   if (family.picked == 0 && Given(in["index_topk"])) {
     return NotModelled(in["index_topk"], absl::StrCat("an indexer of the model_type ", family.model_type));
@@ -92,33 +102,13 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
     if (!has && type != "full_attention") return NotModelled(types[i], QuoteForMessage(type));
     if (i < layers) windowed[i] = has;
   }
-  if (types.size() != layers) {
+  // Step 3.5 tells of those that predict further tokens, too.
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next, IntOr(in["num_nextn_predict_layers"], 0, 0));
+  if (types.size() != layers && types.size() != layers + static_cast<size_t>(next)) {
     return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
                                    absl::StrCat("one for each of the ", layers, " layers"));
   }
   return windowed;
-}
-
-// DecoderConfig::full_attention_every and _at.
-struct FullLayers {
-  int64_t every = 0, at = 0;
-};
-
-// Where one of each so many has no window: some of these have.
-std::optional<FullLayers> FindFull(const std::vector<bool>& windowed) {
-  const auto next = [&windowed](size_t i) {
-    return static_cast<size_t>(std::find(windowed.begin() + static_cast<ptrdiff_t>(i), windowed.end(), false) -
-                               windowed.begin());
-  };
-  const size_t layers = windowed.size(), first = next(0);
-  if (first == layers) return FullLayers();
-  const size_t second = next(first + 1);
-  const size_t every = second < layers ? second - first : 2 * (first + 1) > layers ? first + 1 : layers;
-  if (first >= every) return std::nullopt;
-  for (size_t i = 0; i < layers; ++i) {
-    if (windowed[i] == (i % every == first)) return std::nullopt;
-  }
-  return FullLayers{static_cast<int64_t>(every), first + 1 == every ? 0 : static_cast<int64_t>(first) + 1};
 }
 
 absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, const Training& training, DecoderConfig& c,
@@ -127,26 +117,47 @@ absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, cons
                               WindowedLayers(in, family, static_cast<size_t>(c.layers)));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
   const NodeRef window = FirstGiven(in, {"sliding_window", "attention_chunk_size"});
-  const int64_t count = std::count(windowed.begin(), windowed.end(), true);
-  if (!used || window.is_null() || count == 0) return absl::OkStatus();
+  const bool none = std::find(windowed.begin(), windowed.end(), true) == windowed.end();
+  if (!used || window.is_null() || none) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
   if (length == 0) return absl::OkStatus();
-  const std::optional<FullLayers> full = FindFull(windowed);
-  if (full.has_value()) {
-    c.sliding_window = length;
-    c.full_attention_every = full->every;
-    c.full_attention_at = full->at;
-  }
-  if (length >= training.sequence) return absl::OkStatus();
-  if (!full.has_value()) {
-    notices.push_back(absl::StrCat("attention windows of ", length, " tokens in ", count, " of ", c.layers,
-                                   " layers are taken as attention over all ", training.sequence,
-                                   ": time and model FLOPs come out too high"));
-  } else if (Given(in["attention_chunk_size"])) {
+  c.sliding_window = length;
+  std::vector<bool> full = windowed;
+  full.flip();
+  SetFullAttention(full, c);
+  if (length < training.sequence && Given(in["attention_chunk_size"])) {
     notices.push_back(absl::StrCat("attention in chunks of ", length,
                                    " tokens is taken for windows of as many, up to "
                                    "twice the work"));
   }
+  return absl::OkStatus();
+}
+
+// Heads that differ by whether a layer has a window.
+absl::Status ReadHeadsByKind(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
+                             std::vector<std::string>& notices) {
+  const NodeRef others = in["attention_other_setting"];
+  AttentionHeads of_windows = HeadsOf(c, 1), of_all = of_windows;
+  if (family.full_head_dim > 0) {
+    if (Given(in["per_layer_config"])) return NotModelled(in["per_layer_config"], "a map of layers");
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_all.head_dim, IntOr(in["global_head_dim"], family.full_head_dim));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const bool same, BoolOr(in["attention_k_eq_v"], false));
+    if (same) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(of_all.kv_heads, IntOr(in["num_global_key_value_heads"], of_all.kv_heads));
+      notices.push_back("of layers without a window values have a weight of their own, in place of that of keys");
+    }
+  } else if (others.is_map()) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.heads, IntOr(others["num_attention_heads"], of_all.heads));
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.kv_heads, IntOr(others["num_attention_groups"], of_all.kv_heads));
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.head_dim, IntOr(others["head_dim"], of_all.head_dim));
+  }
+  if (of_windows == of_all) return absl::OkStatus();
+  if (c.sliding_window > 0 && !HasFullAttention(c)) of_all = of_windows;  // all layers have one
+  if (c.sliding_window == 0) of_windows = of_all;                         // or none
+  c.heads = of_windows.heads;
+  c.kv_heads = of_windows.kv_heads;
+  c.head_dim = of_windows.head_dim;
+  if (of_windows != of_all) c.full_attention_heads = of_all;
   return absl::OkStatus();
 }
 
@@ -186,6 +197,7 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const HuggingFaceFamily&
   const NodeRef together = RopeParameters(in);
   for (const NodeRef& theta : {together.is_map() ? together["rope_theta"] : in["rope_theta"], in["rope_theta"],
                                in["rotary_emb_base"], in["attn_config"]["rope_theta"]}) {
+    if (theta.is_list() && theta.size() > 0) return theta.children()[0].AsDouble(1);  // one for each layer
     if (Given(theta)) return theta.AsDouble(1);
   }
   return family.rope_theta;
@@ -215,8 +227,8 @@ absl::StatusOr<int64_t> ReadPositions(const NodeRef& in, const HuggingFaceFamily
 
 // The width of what each token passes through beside the experts that it chooses, as it stands or counted in these.
 absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig& c) {
-  const NodeRef width = FirstGiven(
-      in, {"shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"});
+  const NodeRef width = FirstGiven(in, {"shared_expert_intermediate_size", "shared_intermediate_size",
+                                        "moe_shared_expert_intermediate_size", "share_expert_dim"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t wide, IntOr(width, 0, 0));
   if (wide > 0) return wide;
   const NodeRef count = FirstGiven(in, {"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
@@ -226,14 +238,17 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
 
 absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      const NodeRef chosen,
-      SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk", "ffn_config.moe_top_k"})));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef chosen,
+                              SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk", "moe_top_k",
+                                                        "top_k_experts", "ffn_config.moe_top_k"})));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, chosen.AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
   MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, family.dense_layers, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, ReadSharedExpert(in, c));
   if (family.shared_expert) c.shared_expert_ffn = c.ffn;
+  if (family.dense_beside) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["intermediate_size"].AsInt(1, kMost));
+  }
   c.shared_expert_gate = family.gates_shared_expert && c.shared_expert_ffn > 0;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, IntOr(in["moe_latent_size"], 0, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
@@ -327,8 +342,8 @@ absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, Deco
 }
 
 absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
-  const NodeRef kv_heads =
-      FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads"});
+  const NodeRef kv_heads = FirstGiven(
+      in, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "attn_config.kv_n_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
   MESHWRIGHT_ASSIGN_OR_RETURN(bool one, BoolOr(in["multi_query"], family.one_key));
   if (newer) one = false;
@@ -418,7 +433,10 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
                               BoolOr(FirstGiven(in, {"use_parallel_residual", "parallel_attn"}), family.side_by_side));
   if (beside) c.layer_form = family.side_form;
   MESHWRIGHT_RETURN_IF_ERROR(ReadKinds(in, family, c, notices));
-  if (family.hybrid == HybridKeys::kNone) MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
+  if (family.hybrid == HybridKeys::kNone) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadWindow(in, family, training, c, notices));
+    MESHWRIGHT_RETURN_IF_ERROR(ReadHeadsByKind(in, family, c, notices));
+  }
   MESHWRIGHT_RETURN_IF_ERROR(ReadIndexer(in, family, training, notices));
   if (family.model_type == "falcon") MESHWRIGHT_RETURN_IF_ERROR(ReadFalcon(in, c, notices));
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));

@@ -32,6 +32,7 @@ struct HuggingFaceFamily {
   bool experts = false;
   bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
   bool query_norms = false;    // norms of queries and keys
+  bool dense_beside = false;   // `enable_moe_block` has experts beside the feed-forward layer of `intermediate_size`
   bool shared_expert = false;  // one as wide as the others, that no key tells of
   bool gates_shared_expert = false, gates_attention = false;  // DecoderConfig::shared_expert_gate, attention_gate
   HybridKeys hybrid = HybridKeys::kNone;                      // layers with linear attention
@@ -43,12 +44,13 @@ struct HuggingFaceFamily {
   int64_t vocab = 0;           // 0: the file says
   int64_t more_positions = 0;  // rows of a learned table beside those of `max_position_embeddings`
   double rope_theta = 10000;
-  double rotary_share = 1;  // of each head, which rotary positions turn
-  bool may_window = true;   // without `use_sliding_window`
-  int64_t window = 0;       // of attention, in tokens; 0: all of the sequence
-  int64_t full_every = 0;   // where there are windows, every so manieth layer has none; 0: each has one
-  int64_t full_at = 0;      // which of those it is; 0: the last
-  int64_t picked = 0;       // tokens that an indexer picks for each to attend to; 0: it has none
+  double rotary_share = 1;    // of each head, which rotary positions turn
+  bool may_window = true;     // without `use_sliding_window`
+  int64_t window = 0;         // of attention, in tokens; 0: all of the sequence
+  int64_t full_every = 0;     // where there are windows, every so manieth layer has none; 0: each has one
+  int64_t full_at = 0;        // which of those it is; 0: the last
+  int64_t full_head_dim = 0;  // of the layers without a window, where heads are told apart by `global_head_dim`
+  int64_t picked = 0;         // tokens that an indexer picks for each to attend to; 0: it has none
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";
 };

@@ -130,7 +130,7 @@ TEST(HuggingFaceFamiliesTest, FamiliesBeforeLlama) {
       "n_head": 16, "n_inner": null, "rotary_dim": 64, "vocab_size": 50400, "activation_function": "gelu_new",
       "tie_word_embeddings": false})"));
   EXPECT_EQ(CountOf(gptj), 6'050'882'784 - 28 * (16384 + 4096) - 50'400);
-  EXPECT_EQ(TurnedElements(gptj), 64);
+  EXPECT_EQ(TurnedElements(gptj, gptj.head_dim), 64);
   EXPECT_EQ(gptj.layer_form, LayerForm::kParallelOneNorm);
   EXPECT_EQ(CountOf(Read(R"({"model_type": "bloom", "hidden_size": 1024, "n_layer": 24, "n_head": 16,
       "vocab_size": 250880})")),
@@ -170,7 +170,7 @@ TEST(HuggingFaceFamiliesTest, SquaredReluHasNoGate) {
       "num_hidden_layers": 32, "num_attention_heads": 48, "num_key_value_heads": 8, "intermediate_size": 24576,
       "vocab_size": 256000, "hidden_act": "relu2", "norm_eps": 1e-5})"));
   EXPECT_EQ(nemotron.activation, Activation::kSquaredRelu);
-  EXPECT_EQ(TurnedElements(nemotron), 64);
+  EXPECT_EQ(TurnedElements(nemotron, nemotron.head_dim), 64);
   EXPECT_EQ(CountOf(nemotron), int64_t{2} * 256000 * 6144 + 2 * 6144 +
                                    32 * (int64_t{2} * 6144 * 6144 + 2 * 6144 * 1024 + 2 * 6144 * 24576 + 4 * 6144));
   // The 8 billion of Apertus: 8,053,338,176 with two numbers of xIELU in each of 32 layers.
@@ -317,7 +317,7 @@ TEST(HuggingFaceFamiliesTest, NewerFamiliesWithExperts) {
       "n_group": 8, "topk_group": 4, "first_k_dense_replace": 1, "use_bias": false, "use_qkv_bias": false,
       "use_qk_norm": true, "partial_rotary_factor": 0.5, "vocab_size": 157184})"));
   EXPECT_EQ(CountOf(ling), 16'255'643'392 - 19 * 256);
-  EXPECT_EQ(TurnedElements(ling), 64);
+  EXPECT_EQ(TurnedElements(ling, ling.head_dim), 64);
   EXPECT_EQ(ling.choice_groups, 8);
 }
 
@@ -431,14 +431,85 @@ TEST(HuggingFaceFamiliesTest, PatternsByNames) {
               HasSubstr("\"rwkv\" is not modelled"));
 }
 
-// Attention in every tenth layer but the first and the last: by halves.
+// Attention in two layers that no period says.
 TEST(HuggingFaceFamiliesTest, LayersInAnotherOrder) {
   const absl::StatusOr<DecoderConfig> bamba = Read(R"({"model_type": "bamba", "hidden_size": 4096,
       "num_hidden_layers": 12, "num_attention_heads": 32, "intermediate_size": 14336, "vocab_size": 128256,
       "attn_layer_indices": [3, 6], "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128})");
   ASSERT_OK(bamba);
-  EXPECT_EQ(bamba->layer_pattern, "M-M-M-*-M-M-*-M-M-M-M-M-");
-  EXPECT_EQ(bamba->layers, 24);
+  EXPECT_EQ(bamba->full_attention_every, 0);
+  EXPECT_THAT(bamba->full_attention_layers, ::testing::ElementsAre(3, 6));
+}
+
+// The model cards' 30.7 and 25.2 billion; of the first 0.11 are ours alone, for values of layers without a window.
+TEST(HuggingFaceFamiliesTest, HeadsByKindOfLayer) {
+  constexpr absl::string_view kGemma4 = R"({"model_type": "gemma4_text", "hidden_size": 5376, "num_hidden_layers": 60,
+      "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 256, "global_head_dim": 512,
+      "num_global_key_value_heads": 4, "attention_k_eq_v": true, "intermediate_size": 21504, "vocab_size": 262144,
+      "sliding_window": 1024, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "enable_moe_block": false,
+      "num_experts": null, "use_bidirectional_attention": "vision", "tie_word_embeddings": true})";
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig dense, Read(kGemma4, 2048, &notices));
+  EXPECT_EQ(dense.sliding_window, 1024);
+  EXPECT_EQ(dense.full_attention_every, 6);
+  EXPECT_EQ(dense.full_attention_heads, (AttentionHeads{32, 4, 512}));
+  EXPECT_EQ(dense.experts, 0);
+  EXPECT_EQ(CountOf(dense), 30807445760);
+  EXPECT_THAT(notices, ::testing::Contains("of layers without a window values have a weight of their own, in place of "
+                                           "that of keys"));
+  ASSERT_OK_AND_ASSIGN(
+      const DecoderConfig experts,
+      Read(absl::StrReplaceAll(
+          kGemma4, {{"5376", "2816"},
+                    {"60", "30"},
+                    {"heads\": 32", "heads\": 16"},
+                    {"heads\": 16", "heads\": 8"},
+                    {"heads\": 4", "heads\": 2"},
+                    {"21504", "2112"},
+                    {"block\": false", "block\": true"},
+                    {"experts\": null", "experts\": 128, \"top_k_experts\": 8, \"moe_intermediate_size\": 704"}})));
+  EXPECT_EQ(experts.full_attention_heads, (AttentionHeads{16, 2, 512}));
+  EXPECT_EQ(experts.shared_expert_ffn, 2112);
+  EXPECT_EQ(CountOf(experts), 25247217920);
+  for (const auto& [key, what] :
+       {std::pair("layer_input\": 0", "layer_input\": 256"), std::pair("shared_layers\": 0", "shared_layers\": 20"),
+        std::pair("vision", "all"), std::pair("\"global_head_dim\": 512", "\"per_layer_config\": {}")}) {
+    EXPECT_THAT(Read(absl::StrReplaceAll(kGemma4, {{key, what}})), StatusIs(absl::StatusCode::kUnimplemented)) << what;
+  }
+}
+
+// Step 3.5 Flash: 196.8 billion are published. Its heads are those of layers without a window, its lists have a place
+// for each layer that predicts further tokens, too.
+TEST(HuggingFaceFamiliesTest, Step) {
+  std::string kinds;
+  for (int layer = 0; layer < 48; ++layer) {
+    absl::StrAppend(&kinds, layer > 0 ? ", " : "", layer % 4 == 0 ? "\"full_attention\"" : "\"sliding_attention\"");
+  }
+  std::string experts;
+  for (int layer = 3; layer < 45; ++layer) absl::StrAppend(&experts, layer > 3 ? "," : "", layer);
+  const std::string text = absl::StrReplaceAll(
+      R"({"model_type": "step3p5", "hidden_size": 4096, "num_hidden_layers": 45, "num_attention_heads": 64,
+      "num_attention_groups": 8, "head_dim": 128, "attention_other_setting": {"attention_type": "sliding_attention",
+      "num_attention_heads": 96, "num_attention_groups": 8, "head_dim": 128}, "intermediate_size": 11264,
+      "moe_num_experts": 288, "moe_top_k": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280,
+      "moe_layers_enum": "EXPERTS", "vocab_size": 128896, "sliding_window": 512, "rope_theta": [5000000.0, 10000.0],
+      "num_nextn_predict_layers": 3, "layer_types": [KINDS], "tie_word_embeddings": false})",
+      {{"EXPERTS", experts}, {"KINDS", kinds}});
+  ASSERT_OK_AND_ASSIGN(DecoderConfig step, Read(text));
+  EXPECT_EQ(step.heads, 96);
+  EXPECT_EQ(step.full_attention_heads, (AttentionHeads{64, 8, 128}));
+  EXPECT_EQ(step.full_attention_every, 4);
+  EXPECT_EQ(step.full_attention_at, 1);
+  EXPECT_EQ(step.dense_layers, 3);
+  EXPECT_EQ(step.rope_theta, 5e6);
+  EXPECT_EQ(step.mtp_layers, 3);
+  step.mtp_layers = 0;
+  EXPECT_EQ(CountOf(step), 196939996416);
+  EXPECT_THAT(Read(absl::StrReplaceAll(text, {{"\"3,4", "\"3,x"}})).status().message(),
+              HasSubstr("found \"x\", wanted numbers of layers below 45"));
+  // A layer of another kind cannot do without.
+  EXPECT_THAT(Read(absl::StrReplaceAll(text, {{"\"num_nextn_predict_layers\": 3, ", ""}})).status().message(),
+              HasSubstr("found 48 kinds, wanted one for each of the 45 layers"));
 }
 
 }  // namespace

@@ -53,31 +53,6 @@ absl::StatusOr<FullLayers> FullLayersOf(const NodeRef& in, HybridKeys keys, size
   return full;
 }
 
-// As one layer of each so many, or by the halves of all.
-void SetLayers(const FullLayers& full, DecoderConfig& c) {
-  const int64_t layers = c.layers;
-  int64_t first = 0, every = 0;
-  for (int64_t i = 0; i < layers && every == 0; ++i) {
-    if (!full[static_cast<size_t>(i)]) continue;
-    if (first == 0) {
-      first = i + 1;
-    } else {
-      every = i + 1 - first;
-    }
-  }
-  if (first == 0) return;  // none has
-  if (every == 0) every = layers;
-  bool regular = first <= every && every > 1 && layers % every < first;
-  for (int64_t i = 0; i < layers; ++i) regular = regular && full[static_cast<size_t>(i)] == (i % every == first - 1);
-  if (regular) {
-    c.full_attention_every = every;
-    c.full_attention_at = first == every ? 0 : first;
-    return;
-  }
-  for (const bool is_full : full) absl::StrAppend(&c.layer_pattern, is_full ? "*" : "M", c.experts > 0 ? "E" : "-");
-  c.layers *= 2;
-}
-
 // In letters: hybrid_override_pattern as it stands, or layers_block_type.
 absl::StatusOr<std::string> ReadPattern(const NodeRef& in) {
   if (Given(in["hybrid_override_pattern"])) return in["hybrid_override_pattern"].AsString();
@@ -154,7 +129,7 @@ absl::Status ReadHybridLayers(const NodeRef& in, HybridKeys keys, DecoderConfig&
     MESHWRIGHT_RETURN_IF_ERROR(ReadMamba(in, keys, c.hidden, c.linear_attention));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const FullLayers full, FullLayersOf(in, keys, static_cast<size_t>(c.layers)));
-  SetLayers(full, c);
+  SetFullAttention(full, c);
   return absl::OkStatus();
 }
 

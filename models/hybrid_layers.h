@@ -24,8 +24,8 @@ enum class HybridKeys : uint8_t {
 // Layers of a file that says them by a pattern alone, 0: it does not. Errors at the pattern.
 absl::StatusOr<int64_t> LayersOfPattern(const NodeRef& in, HybridKeys keys);
 
-// Sets linear_attention, and either full_attention_every and _at or, where another order takes it, layer_pattern with
-// layers. Reads c's layers and experts. kUnimplemented at the first layer of a kind that is not modelled.
+// Sets linear_attention, and which layers have attention or, of halves, layer_pattern. Reads c's layers and experts.
+// kUnimplemented at the first layer of a kind that is not modelled.
 absl::Status ReadHybridLayers(const NodeRef& in, HybridKeys keys, DecoderConfig& c);
 
 }  // namespace meshwright

@@ -34,6 +34,7 @@ struct Around {
 };
 constexpr Around kAround[] = {
     {"gemma3", "gemma3_text"},
+    {"gemma4", "gemma4_text"},
     {"glm4v", "glm4v_text", true},
     {"glm4v_moe", "glm4v_moe_text", true},
     {"internvl", "qwen2"},

@@ -67,6 +67,17 @@ constexpr absl::string_view
         "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: rotary, qk_norm: true, sliding_window: 5, "
         "full_attention_every: 3, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, dense_layers: 1, "
         "dense_ffn: 32, mtp_layers: 1",
+    // A first dense layer beside linear attention.
+    kDenseDelta =
+        "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: rotary, full_attention_every: 2, "
+        "linear_attention: {key_heads: 4, value_heads: 8, key_dim: 3, value_dim: 4}, ffn: 16, experts: 4, "
+        "experts_per_token: 2, capacity_factor: 2, dense_layers: 1, dense_ffn: 32",
+    // Gemma 4's: more and narrower heads where there is a window; and layers in no period.
+    kHeadsByKind =
+        "kv_heads: 4, norm: rms_norm, norm_places: both, activation: geglu, positions: rotary, qk_norm: true, "
+        "rotary_factor: 0.5, sliding_window: 5, full_attention_layers: [0, 3], full_attention_heads: {heads: 4, "
+        "kv_heads: 2, head_dim: 8}, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: "
+        "32, tied_embeddings: true",
     // Nemotron's.
     kSquared = "kv_heads: 4, norm: layer_norm, activation: squared_relu, positions: rotary, rotary_factor: 0.5";
 
@@ -126,6 +137,12 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
       {kHalves, 4,
        "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true, pipeline_config: "
        "{pipeline_scheduler: dualpipe_v}"},
+      {kHeadsByKind, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kDenseDelta, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2"},
+      {kHeadsByKind, 8, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2"},
+      {kHeadsByKind, 4,
+       "data_parallel: 1, context_parallel: 2, context_exchange: all_gather, tensor_parallel: 1, pipeline_stages: 2, "
+       "layers_per_stage: [3, 1]"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
       {kAfter, 4, "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: false"},
       {kParallel, 4, "data_parallel: 4, tensor_parallel: 1, pipeline_stages: 1"},

@@ -144,7 +144,7 @@ void AddModel(const Recipe& recipe, Options& out) {
   }
   if (m.sliding_window > 0) {  // in tokens before one's own and behind it
     out.Add("--window-size", absl::StrCat(m.sliding_window - 1, ",0"));
-    if (m.full_attention_every > 0) out.Add("--window-attn-skip-freq", FullFrequency(m));
+    if (HasFullAttention(m)) out.Add("--window-attn-skip-freq", FullFrequency(m));
   }
   out.Add("--seq-length", recipe.training.sequence);
   out.Add("--max-position-embeddings", std::max(m.max_positions, recipe.training.sequence));
@@ -309,6 +309,11 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
   } else if (m.activation == Activation::kGeglu) {
     return HasNo("Megatron", "option for GELU of gates, but for an approximation (--quick-geglu)",
                  "activation: swiglu");
+  }
+  if (m.full_attention_heads.heads > 0) {
+    return absl::UnimplementedError(
+        "Megatron has no option for heads of layers without windows (`full_attention_heads`); export with "
+        "--to=torchtitan or --to=deepspeed");
   }
   if (m.layer_form != LayerForm::kSerial) {
     return HasNo("Megatron", "option for attention and the feed-forward layer side by side", "layer_form: serial");

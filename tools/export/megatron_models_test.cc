@@ -52,6 +52,15 @@ TEST(MegatronTest, Windows) {
   EXPECT_THAT(listed.text, HasSubstr("--window-attn-skip-freq '[0,1,0,1"));
   ASSERT_OK_AND_ASSIGN(const Exported yaml, ToNemo(first));
   EXPECT_THAT(yaml.text, HasSubstr("window_attn_skip_freq: [0,1,0,1"));
+  // Other heads without a window: what torchtitan splits has to divide those of both kinds.
+  ASSERT_OK_AND_ASSIGN(const Plan wide, PlanOf(Llama(", sliding_window: 16, full_attention_every: 3, "
+                                                     "full_attention_heads: {heads: 8, kv_heads: 2, head_dim: 16}"),
+                                               {.data = 2, .tensor = 4, .microbatch = 1}));
+  for (const absl::Status& status : {ToMegatron(wide).status(), ToNemo(wide).status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("no option for heads of layers without")));
+  }
+  EXPECT_THAT(ToTorchtitan(wide).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tensor_parallel=2")));
 }
 
 // Qwen 3's and Nemotron's layers have options; Gemma's and GPT-NeoX's have none.

@@ -49,9 +49,9 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
   MESHWRIGHT_RETURN_IF_ERROR(RefuseAdapters("torchtitan", recipe));
   Exported out;
   MESHWRIGHT_RETURN_IF_ERROR(CheckCommon("torchtitan", recipe, out.differences));
-  if (recipe.model.kv_heads % recipe.tensor != 0) {
+  if (const int64_t keys = KeyHeads(recipe.model); keys % recipe.tensor != 0) {
     return HasNo("torchtitan", "tensor parallelism above the heads of keys and values",
-                 absl::StrCat("--tensor_parallel=", recipe.model.kv_heads));
+                 absl::StrCat("--tensor_parallel=", keys));
   }
   if (recipe.training.dtype != DType::kBFloat16 && recipe.training.dtype != DType::kFloat32) {
     return HasNo("torchtitan", absl::StrCat("training in ", NameOf(recipe.training.dtype)), "--precision=bfloat16");

@@ -27,18 +27,23 @@ absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::stri
   return absl::UnimplementedError(absl::StrCat(trainer, " has no ", what, "; plan with ", flag));
 }
 
+int64_t KeyHeads(const DecoderConfig& model) { return std::gcd(model.kv_heads, HeadsOf(model, 0).kv_heads); }
+
 absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences) {
-  if (recipe.model.heads % recipe.tensor != 0) {
+  for (const int64_t window : {recipe.model.sliding_window, int64_t{0}}) {
+    const AttentionHeads sizes = HeadsOf(recipe.model, window);
+    if (sizes.heads % recipe.tensor == 0) continue;
+    const int64_t all = std::gcd(recipe.model.heads, HeadsOf(recipe.model, 0).heads);
     return absl::UnimplementedError(absl::StrFormat(
         "%s splits heads over all tensor-parallel ranks: found %d heads over %d, wanted a divisor; plan with "
         "--tensor_parallel=%d",
-        trainer, recipe.model.heads, recipe.tensor, std::gcd(recipe.model.heads, recipe.tensor)));
+        trainer, sizes.heads, recipe.tensor, std::gcd(all, recipe.tensor)));
   }
-  if (recipe.model.kv_heads % recipe.tensor != 0) {
+  if (const int64_t keys = KeyHeads(recipe.model); keys % recipe.tensor != 0) {
     differences.push_back(absl::StrFormat(
         "%d heads of keys and values over %d ranks: %s splits the queries and repeats keys and values, the plan "
         "repeats both",
-        recipe.model.kv_heads, recipe.tensor, trainer));
+        keys, recipe.tensor, trainer));
   }
   if (recipe.sums_gradients) {
     differences.push_back(absl::StrCat(trainer, " takes the mean of the ranks' gradients, the plan their sum, ",

@@ -94,6 +94,9 @@ std::string Heading(const Plan& plan, const std::vector<std::string>& difference
 // kUnimplemented: "nanotron has no <what>; plan with <flag>".
 absl::Status HasNo(absl::string_view trainer, absl::string_view what, absl::string_view flag);
 
+// Of keys and values, what divides those of all layers.
+int64_t KeyHeads(const DecoderConfig& model);
+
 // What all of them ask: heads and sequences that divide. Differences are added.
 absl::Status CheckCommon(absl::string_view trainer, const Recipe& recipe, std::vector<std::string>& differences);
 

@@ -109,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Context", "", {.data = 4, .context = 4, .exchange = ContextExchange::kAllGather}, {}},
         RoundTrip{"Tied", ", tied_embeddings: true, qkv_bias: true, qk_norm: true", {.data = 16}, {}},
         RoundTrip{"Windows", ", sliding_window: 8, full_attention_every: 3", {.data = 16}, {}},
+        RoundTrip{"WindowsInNoPeriod", ", sliding_window: 8, full_attention_layers: [0, 3, 4]", {.data = 16}, {}},
         RoundTrip{"Experts",
                   ", experts: 8, experts_per_token: 2",
                   {.data = 8, .tensor = 2, .expert = 4, .sequence_parallel = true},
@@ -273,7 +274,8 @@ TEST(MegatronTest, LayersOfStages) {
   EXPECT_EQ(layers("--decoder-first-pipeline-num-layers 11"), "[11, 13]");
   EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq 5"), "[12, 12]");
   EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,1,1]*6)'"), "[12, 12]");
-  EXPECT_THAT(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,0,0]*6)'"),
+  EXPECT_EQ(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,0,0]*6)'"), "[12, 12]");
+  EXPECT_THAT(layers("--window-size 127,0 --window-attn-skip-freq '([0,1,0,0]*5)'"),
               HasSubstr("window-attn-skip-freq"));
   EXPECT_EQ(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*6L'"), "[5, 7, 6, 6]");
   EXPECT_THAT(layers("--pipeline-model-parallel-layout 'Et*5|t*7|(t*6|)*1t*5L'"),

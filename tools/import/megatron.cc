@@ -22,8 +22,6 @@ bool IsOff(absl::string_view text) {
   return absl::c_linear_search(std::vector<absl::string_view>{"0", "0.0", "no", "none", "vanilla"}, text);
 }
 
-int64_t CountOnes(const std::vector<int>& list) { return std::count(list.begin(), list.end(), 1); }
-
 class Megatron {
  public:
   Megatron(Options& options, absl::string_view name, const ImportHints& hints) : o_(options), hints_(hints) {
@@ -317,15 +315,9 @@ class Megatron {
     if (!list.ok() || static_cast<int64_t>(list->size()) != c.layers) {
       return o_.Error(option, text, absl::StrCat("a number from 2, or a list of ", c.layers, " layers"));
     }
-    if (CountOnes(*list) == c.layers) return absl::OkStatus();
-    const int64_t first = std::find(list->begin(), list->end(), 0) - list->begin();
-    const int64_t second = std::find(list->begin() + first + 1, list->end(), 0) - list->begin();
-    c.full_attention_every = second < c.layers ? second - first : c.layers;
-    c.full_attention_at = (first + 1) % c.full_attention_every;
-    for (int64_t i = 0; i < c.layers; ++i) {
-      if (((*list)[static_cast<size_t>(i)] == 0) == (i % c.full_attention_every == first)) continue;
-      return absl::UnimplementedError(o_.Error(option, text, "the same place in each so many layers").message());
-    }
+    std::vector<bool> full;
+    for (const int other : *list) full.push_back(other == 0);
+    SetFullAttention(full, c);
     return absl::OkStatus();
   }
 

@@ -58,6 +58,13 @@ void AddMixers(const DecoderConfig& c, Section& out) {
   out.AddUnless("sliding_window", c.sliding_window, 0);
   out.AddUnless("full_attention_every", c.full_attention_every, 0);
   out.AddUnless("full_attention_at", c.full_attention_at, 0);
+  if (!c.full_attention_layers.empty()) {
+    out.Add("full_attention_layers", absl::StrCat("[", absl::StrJoin(c.full_attention_layers, ", "), "]"));
+  }
+  if (const AttentionHeads& full = c.full_attention_heads; full.heads > 0) {
+    out.Add("full_attention_heads",
+            absl::StrCat("{heads: ", full.heads, ", kv_heads: ", full.kv_heads, ", head_dim: ", full.head_dim, "}"));
+  }
   if (const LinearAttentionConfig& l = c.linear_attention; l.value_heads > 0) {
     out.Add("linear_attention",
             absl::StrCat("{form: ", kLinearFormNames[static_cast<size_t>(l.form)], ", key_heads: ", l.key_heads,

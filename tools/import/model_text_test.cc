@@ -50,6 +50,12 @@ constexpr absl::string_view kConfigs[] = {
     R"({"model_type": "mistral3", "vision_config": {}, "text_config": {"model_type": "cwm", "hidden_size": 64,
         "num_hidden_layers": 8, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
         "intermediate_size": 64, "vocab_size": 1024, "sliding_window": 8}})",
+    R"({"model_type": "gemma4_text", "hidden_size": 64, "num_hidden_layers": 6, "head_dim": 16, "global_head_dim": 32,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "num_global_key_value_heads": 2, "attention_k_eq_v": true,
+        "hidden_size_per_layer_input": 0, "intermediate_size": 64, "vocab_size": 1024, "sliding_window": 8,
+        "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                        "sliding_attention", "full_attention"]})",
 };
 
 TEST(ModelTextTest, AnyDecoderIsReadAgain) {
