@@ -370,12 +370,17 @@ KernelEstimate Attention(const KernelWork& work, const Device& device) {
 //                triangular matrix, scores with values; the state is read twice and changed once
 //                elements   8 k + 7 n + 2 C + 2 k n / C: operands of the kernels, the states of all chunks among them
 //   state space  operations 4 k n + 2 C n, elements 5 n + 4 k n / C; keys and queries are those of many heads
-// The matrix units hardly matter: where memory lets it, a multiprocessor does so many operations a cycle on H100, H200,
-// B200 and GB200 alike; and chunks of one head follow each other. Sources and errors: costmodel/README.md.
+// Where rows of the state decay apart (chunk_kda), decays of float32 are an operand of every kernel, and products
+// within a chunk go part by part: kByRow times both. The matrix units hardly matter: where memory lets it, a
+// multiprocessor does so many operations a cycle on H100, H200, B200 and GB200 alike; and chunks of one head follow
+// each other. Sources and errors: costmodel/README.md.
 constexpr double kDeltaChunk = 64, kSpaceChunk = 256;
 constexpr double kLinearOperationsPerCycle = 450;
 constexpr double kChunkStep = 1.4e-6, kBackwardChunkStep = 4.4e-6;
 constexpr double kDeltaBackward = 2.7, kSpaceBackward = 2.6;  // with what is made once more
+// Between 2.37 of H800 (PaddlePaddle/flash-attention, pull request 133) and 1.96 of H20 (FlashKDA, BENCHMARK_H20.md),
+// each of 96 heads and 8,192 tokens forward.
+constexpr double kByRow = 2.16;
 // The host goes token by token (executor/host:kernels_benchmark, 4.6 and 2.6 GFLOP/s on a core of 2.1 GHz).
 constexpr double kHostOperationsPerCycle = 2.1, kHostBackwardOperationsPerCycle = 1.2;
 
@@ -384,7 +389,7 @@ KernelEstimate LinearAttention(const KernelWork& work, const Device& device) {
   const double chunk = std::max(1.0, std::min(m, work.delta ? kDeltaChunk : kSpaceChunk));
   const double operations = work.delta ? 6 * k * n + chunk * (6 * k + 4 * n) : 4 * k * n + 2 * chunk * n;
   const double elements = work.delta ? 8 * k + 7 * n + 2 * chunk + 2 * k * n / chunk : 5 * n + 4 * k * n / chunk;
-  const double tokens = static_cast<double>(work.batch) * m;
+  const double tokens = static_cast<double>(work.batch) * m * (work.by_row ? kByRow : 1);
   const double more = !work.backward ? 1 : work.delta ? kDeltaBackward : kSpaceBackward;
   const double cycles = std::max(1, device.sms) * device.boost_mhz * 1e6;
   const double wide = std::max(device.Peak(DType::kFloat16).raw(), device.Peak(DType::kBFloat16).raw());

@@ -157,15 +157,17 @@ std::vector<OpExample> AttentionCases(bool gradient) {
 // By the delta rule, two heads of 3 x 2 to a group; state spaces, in the order for two ranks.
 std::vector<OpExample> Recurrences(OpKind op) {
   std::vector<OpExample> examples;
-  for (const bool delta : {true, false}) {
+  enum class Form { kDelta, kDeltaByRow, kSpace };
+  for (const Form form : {Form::kDelta, Form::kDeltaByRow, Form::kSpace}) {
+    const bool delta = form != Form::kSpace, by_row = form == Form::kDeltaByRow;
     const int64_t s = delta ? 5 : 4;
-    const Shape x = {s, 2, 2, 10}, gates = {s, 2, 2, delta ? 4 : 2}, heads = {2, 2}, y = {s, 2, 2, 2, 2};
-    std::vector<Shape> inputs = {x, gates, heads, heads};
-    std::string of = "s! b y w!, s! b y p!, y n!, y n!";
-    if (!delta) {
-      inputs.push_back(heads);
-      absl::StrAppend(&of, ", y n!");
-    }
+    const Shape x = {s, 2, 2, 10}, gates = {s, 2, 2, by_row ? 6 : delta ? 4 : 2}, heads = {2, 2}, y = {s, 2, 2, 2, 2};
+    std::vector<Shape> inputs = {x, gates, heads, by_row ? Shape{2, 2, 3} : heads};
+    std::string of = absl::StrCat("s! b y w!, s! b y p!, y n!, y n!", by_row  ? " k!, s! b y n!"
+                                                                      : delta ? ""
+                                                                              : ", y n!");
+    if (by_row) inputs.push_back({s, 2, 2, 2});
+    if (!delta) inputs.push_back(heads);
     const std::string made = "s! b y n! u!";
     const OpAttrs attrs = delta ? OpAttrs() : InOrderFor(2);
     if (op == OpKind::kLinearAttention) {

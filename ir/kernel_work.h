@@ -27,6 +27,7 @@ struct KernelWork {
   DType dtype = DType::kFloat32;           // of the arithmetic: that of the first floating operand
   bool backward = false;                   // attention and normalize kernels cost differently backward
   bool delta = false;                      // linear attention: by the delta rule
+  bool by_row = false;                     // of that, where rows of the state decay apart
   bool causal = false;                     // attention: half of the score matrix is skipped
   bool fused = true;                       // attention: no score matrix in memory
   int64_t window = 0;                      // causal attention: keys that a query sees, fewer than n; 0: all before it

@@ -78,6 +78,7 @@ void SetRecurrenceExtents(bool backward, absl::Span<const Shape> inputs, absl::S
       backward ? RecurrenceShapeOf(inputs.subspan(1), inputs[0]) : RecurrenceShapeOf(inputs, outputs[0]);
   if (!shape.has_value()) return;  // its kernel will say what is wrong
   work.delta = shape->delta;
+  work.by_row = shape->by_row;
   work.batch = shape->b * shape->groups * shape->heads;
   work.m = shape->s;
   work.k = shape->width;

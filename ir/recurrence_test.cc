@@ -21,6 +21,23 @@ TEST(RecurrenceTest, SizesFollowFromTheOperands) {
   EXPECT_FALSE(space->delta);
 }
 
+// Kimi Linear's: 32 heads of 128, each row of which decays apart.
+TEST(RecurrenceTest, RowsMayDecayApart) {
+  const Shape x = {512, 1, 32, 384}, decays = {512, 1, 32, 128}, rates = {32, 1}, biases = {32, 1, 128},
+              amounts = {512, 1, 32, 1}, y = {512, 1, 32, 1, 128};
+  const auto shape = RecurrenceShapeOf({x, decays, rates, biases, amounts}, y);
+  ASSERT_TRUE(shape.has_value());
+  EXPECT_TRUE(shape->delta);
+  EXPECT_TRUE(shape->by_row);
+  EXPECT_EQ(shape->decays(), 128);
+  EXPECT_EQ(shape->of_gates(), 128);
+  EXPECT_FALSE(RecurrenceShapeOf({x, decays, rates, biases}, y).has_value());
+  EXPECT_FALSE(RecurrenceShapeOf({x, amounts, rates, biases, amounts}, y).has_value());
+  EXPECT_FALSE(RecurrenceShapeOf({x, decays, rates, {32, 1, 64}, amounts}, y).has_value());
+  EXPECT_FALSE(RecurrenceShapeOf({x, decays, biases, biases, amounts}, y).has_value());
+  EXPECT_FALSE(RecurrenceShapeOf({x, decays, rates, biases, rates}, y).has_value());
+}
+
 TEST(RecurrenceTest, OperandsThatDoNotFitAreNone) {
   const Shape x = {8, 1, 2, 12}, gates = {8, 1, 2, 4}, heads = {2, 2}, y = {8, 1, 2, 2, 4};
   ASSERT_TRUE(RecurrenceShapeOf({x, gates, heads, heads}, y).has_value());

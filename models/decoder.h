@@ -48,13 +48,14 @@ enum class NormPlaces : uint8_t { kBefore, kAfter, kBoth };
 // Whether the feed-forward layer takes what attention made, or what attention takes, by a norm of its own or by
 // attention's (GPT-J, GPT-NeoX; Wang and Komatsuzaki 2021).
 enum class LayerForm : uint8_t { kSerial, kParallel, kParallelOneNorm };
-// Of layers in place of attention (ir/recurrence.h): the gated delta rule (Qwen3-Next), or a state space (Mamba-2).
-enum class LinearForm : uint8_t { kGatedDelta, kStateSpace };
+// Of layers in place of attention (ir/recurrence.h): the gated delta rule (Qwen3-Next), a state space (Mamba-2), or the
+// delta rule with a decay for each element of a key (Kimi Delta Attention, arXiv:2510.26692).
+enum class LinearForm : uint8_t { kGatedDelta, kStateSpace, kKimiDelta };
 enum class Positions : uint8_t { kLearned, kRotary, kNone };
 inline constexpr absl::string_view kActivationNames[] = {"gelu", "relu", "squared_relu", "swiglu", "geglu"};
 inline constexpr absl::string_view kNormPlacesNames[] = {"before", "after", "both"};
 inline constexpr absl::string_view kLayerFormNames[] = {"serial", "parallel", "parallel_one_norm"};
-inline constexpr absl::string_view kLinearFormNames[] = {"gated_delta", "state_space"};
+inline constexpr absl::string_view kLinearFormNames[] = {"gated_delta", "state_space", "kimi_delta"};
 inline constexpr absl::string_view kNormNames[] = {"layer_norm", "rms_norm"};
 inline constexpr absl::string_view kPositionsNames[] = {"learned", "rotary", "none"};
 
@@ -69,6 +70,9 @@ struct LinearAttentionConfig {
   int64_t key_dim = 0, value_dim = 0;      // of one head
   int64_t convolution = 4;                 // taps of the convolution in front; 0: none
   bool convolution_bias = false;
+  // Of kKimiDelta, what the logits of decays, and the gates of the result, of all heads are made from: a vector of so
+  // many elements. 0: of gates, the hidden state.
+  int64_t decay_rank = 0, gate_rank = 0;
 
   friend bool operator==(const LinearAttentionConfig&, const LinearAttentionConfig&) = default;
 };
@@ -196,9 +200,10 @@ constexpr int64_t ValueWidth(const DecoderConfig& config) {
 }
 
 // Elements of linear attention for each group of heads, which share a key: its heads, what goes through the
-// convolution, the values, which are as many as their gates, and the logits of heads' gates.
+// convolution, the values, which are as many as their gates, the logits of heads' gates, and those of decays that have
+// a product of their own.
 struct LinearSizes {
-  int64_t heads = 0, mixed = 0, values = 0, gates = 0;
+  int64_t heads = 0, mixed = 0, values = 0, gates = 0, decays = 0;
 };
 LinearSizes LinearSizesOf(const DecoderConfig& config);
 

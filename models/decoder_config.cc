@@ -240,8 +240,8 @@ absl::StatusOr<LinearAttentionConfig> ReadLinearAttention(const NodeRef& in) {
   constexpr int64_t kMost = int64_t{1} << 20;
   LinearAttentionConfig l;
   if (!in.present()) return l;
-  MESHWRIGHT_RETURN_IF_ERROR(
-      in.CheckKeys({"form", "key_heads", "value_heads", "key_dim", "value_dim", "convolution", "convolution_bias"}));
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"form", "key_heads", "value_heads", "key_dim", "value_dim", "convolution",
+                                           "convolution_bias", "decay_rank", "gate_rank"}));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.form, in["form"].AsEnumOr(l.form, kLinearFormNames));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, in["value_heads"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.key_heads, in["key_heads"].AsIntOr(l.value_heads, 1, kMost));
@@ -249,6 +249,12 @@ absl::StatusOr<LinearAttentionConfig> ReadLinearAttention(const NodeRef& in) {
   MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, in["value_dim"].AsIntOr(l.key_dim, 1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution, in["convolution"].AsIntOr(4, 0, 1 << 10));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution_bias, in["convolution_bias"].AsBoolOr(false));
+  const bool kimi = l.form == LinearForm::kKimiDelta;
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.decay_rank, in["decay_rank"].AsIntOr(kimi ? l.key_dim : 0, 1, kMost));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.gate_rank, in["gate_rank"].AsIntOr(kimi ? l.key_dim : 0, 0, kMost));
+  for (const absl::string_view field : {"decay_rank", "gate_rank"}) {
+    if (!kimi && in[field].present()) return in[field].Error("it of another form", "`form: kimi_delta` beside it");
+  }
   if (l.value_heads % l.key_heads != 0) {
     return in["key_heads"].Error(absl::StrCat(l.key_heads), absl::StrCat("a divisor of value_heads = ", l.value_heads));
   }
@@ -265,6 +271,7 @@ LinearSizes LinearSizesOf(const DecoderConfig& config) {
   sizes.values = sizes.heads * l.value_dim;
   sizes.mixed = 2 * l.key_dim + sizes.values;
   sizes.gates = l.form == LinearForm::kGatedDelta ? 2 * sizes.heads : sizes.heads;
+  sizes.decays = l.form == LinearForm::kKimiDelta ? sizes.heads * l.key_dim : 0;
   return sizes;
 }
 
@@ -455,11 +462,16 @@ double AttentionParameters(const DecoderConfig& config, int64_t window) {
 }
 
 double LinearAttentionParameters(const DecoderConfig& config) {
+  if (config.linear_attention.value_heads == 0) return 0;
   const LinearSizes sizes = LinearSizesOf(config);
   const double hidden = static_cast<double>(config.hidden);
   const double groups = static_cast<double>(config.linear_attention.key_heads);
   const double convolution = static_cast<double>(sizes.mixed * config.linear_attention.convolution);
-  return groups * (hidden * static_cast<double>(sizes.mixed + 2 * sizes.values + sizes.gates) + convolution);
+  const LinearAttentionConfig& l = config.linear_attention;
+  const double values = static_cast<double>(sizes.values), narrow = static_cast<double>(l.gate_rank);
+  const double gates = l.gate_rank > 0 ? narrow * (hidden / groups + values) : hidden * values;
+  const double decays = static_cast<double>(l.decay_rank) * (hidden / groups + static_cast<double>(sizes.decays));
+  return groups * (hidden * (static_cast<double>(sizes.mixed + sizes.gates) + values) + convolution + gates + decays);
 }
 
 int64_t IdleParameters(const DecoderConfig& config, const Training& training) {

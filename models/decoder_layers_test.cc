@@ -108,6 +108,39 @@ TEST(DecoderLayersTest, LinearAttention) {
   EXPECT_EQ(graph.tensor(graph.FindTensor("linear0_in_proj.weight")).shape, (Shape{8, 2, 14 + 6 + 4}));
 }
 
+// Two heads of 4 x 3: logits of 4 decays for each, and of how much is written one for each.
+TEST(DecoderLayersTest, KimiDeltaAttention) {
+  constexpr absl::string_view kModel =
+      "layers: 4, full_attention_every: 2, linear_attention: {form: kimi_delta, value_heads: 2, key_dim: 4, value_dim: "
+      "3, decay_rank: 5";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kModel, ", gate_rank: 6}")));
+  const std::string text = ToText(graph);
+  for (const char* const line : {
+           "linear0_in_split: Split(linear0_in_proj) -> linear0_in_split:0, linear0_in_split:1 ",
+           "linear0_gate_up: MatMul(linear0_gate_down, linear0_gate_up.weight) -> linear0_gate_up  [s b a, a o i -> s "
+           "b "
+           "o i]",
+           "linear0_linear_attention: LinearAttention(linear0_conv, linear0_decay_up, "
+           "linear0_linear_attention.log_rate, "
+           "linear0_linear_attention.step_bias, linear0_in_split:1) -> linear0_linear_attention",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  const auto shape = [&graph](const char* name) { return graph.tensor(graph.FindTensor(name)).shape; };
+  EXPECT_EQ(shape("linear0_in_proj.weight"), (Shape{8, 2, 8 + 3 + 1}));
+  EXPECT_EQ(shape("linear0_decay_down.weight"), (Shape{8, 5}));
+  EXPECT_EQ(shape("linear0_decay_up.weight"), (Shape{5, 2, 4}));
+  EXPECT_EQ(shape("linear0_linear_attention.step_bias"), (Shape{2, 1, 4}));
+  // The gate from the hidden state: as with the gated delta rule.
+  ASSERT_OK_AND_ASSIGN(const Graph whole, Build(absl::StrCat(kModel, ", gate_rank: 0}")));
+  EXPECT_EQ(whole.tensor(whole.FindTensor("linear0_in_proj.weight")).shape, (Shape{8, 2, 8 + 3 + 3 + 1}));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig config, Read(absl::StrCat(kModel, ", gate_rank: 6}")));
+  // Of products: 8 x 24, 2 x (8 + 3) x 6 or rather 8 x 6 + 6 x 6, 8 x 5 + 5 x 8, 6 x 8; and 2 x 11 x 4 taps.
+  EXPECT_EQ(LinearAttentionParameters(config), 8 * 24 + 8 * 6 + 6 * 6 + 8 * 5 + 5 * 8 + 6 * 8 + 2 * 11 * 4);
+  EXPECT_THAT(ErrorOf("layers: 4, linear_attention: {value_heads: 2, decay_rank: 4}"),
+              HasSubstr("decay_rank: found it of another form, wanted `form: kimi_delta` beside it"));
+}
+
 // By layer: w and W have a window, a and A see all; of the small ones the feed-forward layer is dense.
 TEST(DecoderLayersTest, WindowsBesideDenseLayers) {
   const auto layers_of = [](int64_t layers, int64_t dense, int64_t every, int64_t at, int64_t expert_every = 1) {

@@ -150,7 +150,9 @@ absl::StatusOr<TensorId> DecoderMixers::GateResult(TensorId normed, TensorId con
 // sequence have some heads each there (planner/search/degrees.cc).
 absl::StatusOr<DecoderMixers::Branch> DecoderMixers::LinearAttention(TensorId normed) {
   const LinearSizes sizes = LinearSizesOf(c_);
-  const int64_t groups = c_.linear_attention.key_heads, all = sizes.mixed + sizes.values + sizes.gates;
+  const LinearAttentionConfig& l = c_.linear_attention;
+  const bool kimi = l.form == LinearForm::kKimiDelta, gate_apart = kimi && l.gate_rank > 0;
+  const int64_t groups = l.key_heads, all = sizes.mixed + (gate_apart ? 0 : sizes.values) + sizes.gates;
   Branch branch;
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId made,
                               Times("in_proj", normed, "s b h, h o r -> s b o r", {c_.hidden, groups, all}));
@@ -159,16 +161,23 @@ absl::StatusOr<DecoderMixers::Branch> DecoderMixers::LinearAttention(TensorId no
     MESHWRIGHT_ASSIGN_OR_RETURN(made, AddAdapter(adapted, normed, made));
   }
   OpSpec split{.name = "in_split", .kind = OpKind::kSplit, .inputs = {made}};
-  split.rule = "s b o r! -> s b o w!, s b o i!, s b o p!";
-  for (const int64_t width : {sizes.mixed, sizes.values, sizes.gates}) {
-    split.output_shapes.push_back({t_.sequence, rows_, groups, width});
+  split.rule = gate_apart ? "s b o r! -> s b o w!, s b o p!" : "s b o r! -> s b o w!, s b o i!, s b o p!";
+  for (const int64_t width : {sizes.mixed, gate_apart ? 0 : sizes.values, sizes.gates}) {
+    if (width > 0) split.output_shapes.push_back({t_.sequence, rows_, groups, width});
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<TensorId> parts, b_.Add(std::move(split)));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId mixed, Recur(parts[0], parts[2]));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, NormGated(mixed, parts[1]));
-  const bool delta = c_.linear_attention.form == LinearForm::kGatedDelta;
+  TensorId gates = parts.back(), gate = parts[1];
+  if (gate_apart) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(gate, Narrow("gate", normed, l.gate_rank, sizes.values));
+  }
+  if (kimi) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(gates, Narrow("decay", normed, l.decay_rank, sizes.decays));
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId mixed, Recur(parts[0], gates, parts.back()));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId context, NormGated(mixed, gate));
+  const bool delta = l.form != LinearForm::kStateSpace;
   const std::string columns = delta ? "o t u" : "o i";
-  const Shape rows = delta ? Shape{groups, sizes.heads, c_.linear_attention.value_dim} : Shape{groups, sizes.values};
+  const Shape rows = delta ? Shape{groups, sizes.heads, l.value_dim} : Shape{groups, sizes.values};
   Shape weight = {c_.hidden};
   weight.insert(weight.end(), rows.begin(), rows.end());
   MESHWRIGHT_ASSIGN_OR_RETURN(branch.result,
@@ -188,8 +197,15 @@ TensorId DecoderMixers::OfLinearHeads(const char* name, Initializer init) {
                    init);
 }
 
+absl::StatusOr<TensorId> DecoderMixers::Narrow(const std::string& name, TensorId normed, int64_t rank, int64_t width) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId down,
+                              Times(absl::StrCat(name, "_down"), normed, "s b h, h a -> s b a", {c_.hidden, rank}));
+  return Times(absl::StrCat(name, "_up"), down, "s b a, a o i -> s b o i",
+               {rank, c_.linear_attention.key_heads, width});
+}
+
 // The convolution and the recurrence.
-absl::StatusOr<TensorId> DecoderMixers::Recur(TensorId mixed, TensorId gates) {
+absl::StatusOr<TensorId> DecoderMixers::Recur(TensorId mixed, TensorId gates, TensorId amounts) {
   const LinearAttentionConfig& l = c_.linear_attention;
   const LinearSizes sizes = LinearSizesOf(c_);
   if (l.convolution > 0) {
@@ -205,15 +221,25 @@ absl::StatusOr<TensorId> DecoderMixers::Recur(TensorId mixed, TensorId gates) {
     conv.recompute_group = "activation";
     MESHWRIGHT_ASSIGN_OR_RETURN(mixed, b_.AddOne(std::move(conv)));
   }
-  const bool delta = l.form == LinearForm::kGatedDelta;
   const auto uniform = [](double low, double high) {
     return Initializer{.kind = Initializer::Kind::kUniform, .low = low, .high = high};
   };
   OpSpec spec{.name = "linear_attention", .kind = OpKind::kLinearAttention, .inputs = {mixed, gates}};
-  spec.rule = absl::StrCat("s! b y w!, s! b y p!, y t!, y t!", delta ? "" : ", y t!", " -> s! b y t! u!");
   spec.inputs.push_back(OfLinearHeads("log_rate", uniform(kLeastLogRate, kMostLogRate)));
-  spec.inputs.push_back(OfLinearHeads("step_bias", delta ? Constant(1) : uniform(kLeastStepLogit, kMostStepLogit)));
-  if (!delta) spec.inputs.push_back(OfLinearHeads("skip", Constant(1)));
+  const Initializer bias = l.form == LinearForm::kGatedDelta ? Constant(1) : uniform(kLeastStepLogit, kMostStepLogit);
+  absl::string_view others = "y t!";
+  if (l.form == LinearForm::kKimiDelta) {
+    spec.inputs.push_back(Parameter("linear_attention.step_bias", {l.key_heads, sizes.heads, l.key_dim}, bias));
+    spec.inputs.push_back(amounts);
+    others = "y t! d!, s! b y t!";
+  } else {
+    spec.inputs.push_back(OfLinearHeads("step_bias", bias));
+  }
+  if (l.form == LinearForm::kStateSpace) {
+    spec.inputs.push_back(OfLinearHeads("skip", Constant(1)));
+    others = "y t!, y t!";
+  }
+  spec.rule = absl::StrCat("s! b y w!, s! b y p!, y t!, ", others, " -> s! b y t! u!");
   spec.output_shapes = {{t_.sequence, rows_, l.key_heads, sizes.heads, l.value_dim}};
   return b_.AddOne(std::move(spec));
 }
@@ -222,7 +248,7 @@ absl::StatusOr<TensorId> DecoderMixers::Recur(TensorId mixed, TensorId gates) {
 absl::StatusOr<TensorId> DecoderMixers::NormGated(TensorId made, TensorId gate) {
   const LinearAttentionConfig& l = c_.linear_attention;
   const LinearSizes sizes = LinearSizesOf(c_);
-  const bool delta = l.form == LinearForm::kGatedDelta;
+  const bool delta = l.form != LinearForm::kStateSpace;
   const Shape heads = {t_.sequence, rows_, l.key_heads, sizes.heads, l.value_dim};
   const Shape group = {t_.sequence, rows_, l.key_heads, sizes.values};
   OpSpec view{.name = delta ? "gate_heads" : "group", .kind = OpKind::kReshape, .inputs = {delta ? gate : made}};

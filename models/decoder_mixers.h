@@ -37,7 +37,10 @@ class DecoderMixers : public DecoderPieces {
 
   // A parameter of each head of linear attention.
   TensorId OfLinearHeads(const char* name, Initializer init);
-  absl::StatusOr<TensorId> Recur(TensorId mixed, TensorId gates);
+  // Through a vector of so many elements.
+  absl::StatusOr<TensorId> Narrow(const std::string& name, TensorId normed, int64_t rank, int64_t width);
+  // `amounts`: of kKimiDelta, whose gates are decays.
+  absl::StatusOr<TensorId> Recur(TensorId mixed, TensorId gates, TensorId amounts);
   absl::StatusOr<TensorId> NormGated(TensorId made, TensorId gate);
 };
 

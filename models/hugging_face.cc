@@ -238,9 +238,10 @@ absl::StatusOr<int64_t> ReadSharedExpert(const NodeRef& in, const DecoderConfig&
 
 absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, FirstGiven(in, kExperts).AsInt(2, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const NodeRef chosen,
-                              SameOfAll(FirstGiven(in, {"num_experts_per_tok", "moe_k", "moe_topk", "moe_top_k",
-                                                        "top_k_experts", "ffn_config.moe_top_k"})));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      const NodeRef chosen,
+      SameOfAll(FirstGiven(in, {"num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k",
+                                "top_k_experts", "ffn_config.moe_top_k"})));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, chosen.AsInt(1, 1 << 16));
   if (c.bias) return NotModelled(in["mlp_bias"], "a bias of experts");
   MESHWRIGHT_RETURN_IF_ERROR(ReadExpertLayers(in, family.dense_layers, c));
@@ -250,8 +251,9 @@ absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, Dec
     MESHWRIGHT_ASSIGN_OR_RETURN(c.shared_expert_ffn, in["intermediate_size"].AsInt(1, kMost));
   }
   c.shared_expert_gate = family.gates_shared_expert && c.shared_expert_ffn > 0;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden, IntOr(in["moe_latent_size"], 0, 0));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(in["n_group"], 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.expert_hidden,
+                              IntOr(FirstGiven(in, {"moe_latent_size", "routed_expert_hidden_size"}), 0, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, IntOr(FirstGiven(in, {"n_group", "num_expert_group"}), 1));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, IntOr(in["topk_group"], 1));
   return absl::OkStatus();
 }
@@ -311,6 +313,7 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
       {"relu2", Activation::kSquaredRelu, Activation::kSquaredRelu},
       {"silu", kSilu, kSilu},
       {"swish", kSilu, kSilu},
+      {"situ", kSilu, kSilu},  // Kimi K3's, whose halves saturate
       {kXielu, Activation::kSquaredRelu, Activation::kSquaredRelu},
   };
   const NodeRef act = FirstGiven(in, {"hidden_activation", "hidden_act", "activation_function", "activation",
@@ -421,7 +424,8 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, ReadRotaryFactor(in, family, c.head_dim));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, ReadActivation(in, family, notices));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, BoolOr(in["attn_output_gate"], family.gates_attention));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      c.attention_gate, BoolOr(FirstGiven(in, {"attn_output_gate", "mla_use_output_gate"}), family.gates_attention));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
   c.norm_places = family.norm_places;
@@ -438,6 +442,11 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     MESHWRIGHT_RETURN_IF_ERROR(ReadHeadsByKind(in, family, c, notices));
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadIndexer(in, family, training, notices));
+  if (Given(in["attn_res_block_size"])) {
+    notices.push_back(
+        "attention to what earlier blocks of layers made (attn_res_block_size) is left out: its authors give it 4 % of "
+        "the time");
+  }
   if (family.model_type == "falcon") MESHWRIGHT_RETURN_IF_ERROR(ReadFalcon(in, c, notices));
   if (!family.left_out.empty()) notices.push_back(std::string(family.left_out));
   return c;

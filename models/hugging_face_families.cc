@@ -377,6 +377,13 @@ constexpr HuggingFaceFamily kFamilies[] = {
     {.model_type = "deepseek_v32", .experts = true, .latent = true, .dense_layers = 3, .picked = 2048},
     {.model_type = "glm_moe_dsa", .experts = true, .latent = true, .dense_layers = 3, .picked = 2048},
     {.model_type = "kimi_k2", .experts = true, .latent = true},
+    {.model_type = "kimi_linear",
+     .experts = true,
+     .latent = true,
+     .hybrid = HybridKeys::kKimi,
+     .left_out =
+         "layers without rotary positions are taken as layers with them, gates of linear attention as SiLU, and "
+         "saturating activations as SwiGLU"},
 };
 
 }  // namespace

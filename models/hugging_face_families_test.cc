@@ -478,6 +478,54 @@ TEST(HuggingFaceFamiliesTest, HeadsByKindOfLayer) {
   }
 }
 
+// Kimi Linear 48B: of the layers with Kimi Delta Attention 2304 x 32 x (3 x 128 + 1) of what makes queries, keys,
+// values and amounts, twice (2304 + 32 x 128) x 128 of decays and gates, 32 x 384 x 4 taps, 32 rates, 32 x 128 biases,
+// 128 of the norm and 2304 x 32 x 128 of the result.
+constexpr absl::string_view kKimiLinear = R"({"model_type": "kimi_linear", "hidden_size": 2304,
+    "num_hidden_layers": 27, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 72,
+    "intermediate_size": 9216, "moe_intermediate_size": 1024, "num_experts": 256, "num_experts_per_token": 8,
+    "num_shared_experts": 1, "first_k_dense_replace": 1, "moe_layer_freq": 1, "num_expert_group": 1, "topk_group": 1,
+    "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "mla_use_nope": true, "num_nextn_predict_layers": 0, "vocab_size": 163840, "hidden_act": "silu",
+    "tie_word_embeddings": false, "linear_attn_config": {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4,
+    "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "kda_layers": [1, 2, 3]}})";
+TEST(HuggingFaceFamiliesTest, KimiDeltaAttention) {
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig linear, Read(kKimiLinear, 2048, &notices));
+  EXPECT_EQ(linear.linear_attention,
+            (LinearAttentionConfig{LinearForm::kKimiDelta, 32, 32, 128, 128, 4, false, 128, 128}));
+  EXPECT_THAT(linear.full_attention_layers, ElementsAre(3, 7, 11, 15, 19, 23, 26));
+  EXPECT_EQ(linear.dense_layers, 1);
+  EXPECT_EQ(CountOf(linear), 49122675072);
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("without rotary positions")));
+  EXPECT_THAT(Read(absl::StrReplaceAll(kKimiLinear, {{"[4, 8", "[0, 8"}})).status().message(),
+              HasSubstr("full_attn_layers[0]: found \"0\", wanted"));
+  // K3's text: gates from the hidden state, experts of narrower tokens; 2.8 trillion.
+  ASSERT_OK_AND_ASSIGN(
+      const DecoderConfig k3,
+      Read(absl::StrReplaceAll(kKimiLinear, {{"2304", "7168"},
+                                             {"_layers\": 27", "_layers\": 93"},
+                                             {"heads\": 32", "heads\": 96"},
+                                             {"9216", "33792"},
+                                             {"1024", "3072"},
+                                             {"256,", "896, \"routed_expert_hidden_size\": 3584,"},
+                                             {"token\": 8", "token\": 16"},
+                                             {"experts\": 1", "experts\": 2"},
+                                             {"null", "1536"},
+                                             {"\"silu\"", "\"situ\", \"attn_res_block_size\": 12"},
+                                             {"\"mla_use_nope\": true", "\"mla_use_output_gate\": true"},
+                                             {"\"kda_layers\"", "\"use_full_rank_gate\": true, \"kda_layers\""},
+                                             {"20, 24, 27",
+                                              "20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 88, "
+                                              "92, 93"}}),
+           2048, &notices));
+  EXPECT_EQ(k3.linear_attention.gate_rank, 0);
+  EXPECT_EQ(k3.expert_hidden, 3584);
+  EXPECT_TRUE(k3.attention_gate);
+  EXPECT_NEAR(static_cast<double>(CountOf(k3)), 2.78e12, 0.002e12);
+  EXPECT_THAT(notices, ::testing::Contains(HasSubstr("attn_res_block_size")));
+}
+
 // Step 3.5 Flash: 196.8 billion are published. Its heads are those of layers without a window, its lists have a place
 // for each layer that predicts further tokens, too.
 TEST(HuggingFaceFamiliesTest, Step) {

@@ -330,7 +330,7 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
   };
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})),
               unimplemented("model_type: found \"bert\", wanted one of gpt2, gpt_bigcode, opt, gptj, falcon, "));
-  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})), unimplemented(", kimi_k2; a decoder"))
+  EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"llama\"", "\"bert\""}})), unimplemented(", kimi_linear; a decoder"))
       << "all of them are named";
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"silu", "relu2"}})), unimplemented("hidden_act: the activation"));
   EXPECT_THAT(Read(absl::StrReplaceAll(kLlama, {{"\"rope_scaling\"", "\"mlp_bias\": true, \"rope_scaling\""}})),

@@ -41,6 +41,14 @@ absl::StatusOr<FullLayers> FullLayersOf(const NodeRef& in, HybridKeys keys, size
     }
     return full;
   }
+  if (keys == HybridKeys::kKimi) {  // from 1
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> each, in["linear_attn_config"]["full_attn_layers"].AsList());
+    for (const NodeRef& one : each) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layer, one.AsInt(1, static_cast<int64_t>(layers)));
+      full[static_cast<size_t>(layer) - 1] = true;
+    }
+    return full;
+  }
   if (keys == HybridKeys::kMamba) {
     for (const NodeRef& one : in["attn_layer_indices"].children()) {
       MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t layer, one.AsInt(0, static_cast<int64_t>(layers) - 1));
@@ -78,6 +86,19 @@ absl::Status ReadLinear(const NodeRef& in, LinearAttentionConfig& l) {
   MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, IntOr(in["linear_key_head_dim"], 128));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, IntOr(in["linear_value_head_dim"], 128));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution, IntOr(in["linear_conv_kernel_dim"], 4));
+  return absl::OkStatus();
+}
+
+// Gates go through a vector as long as a head unless `use_full_rank_gate` is given.
+absl::Status ReadKimi(const NodeRef& in, LinearAttentionConfig& l) {
+  l.form = LinearForm::kKimiDelta;
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, in["num_heads"].AsInt(1, kMost));
+  l.key_heads = l.value_heads;
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, in["head_dim"].AsInt(1, kMost));
+  l.value_dim = l.decay_rank = l.key_dim;
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution, IntOr(in["short_conv_kernel_size"], 4));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool full, BoolOr(in["use_full_rank_gate"], false));
+  l.gate_rank = full ? 0 : l.key_dim;
   return absl::OkStatus();
 }
 
@@ -125,6 +146,8 @@ absl::Status ReadHybridLayers(const NodeRef& in, HybridKeys keys, DecoderConfig&
   }
   if (keys == HybridKeys::kLinear) {
     MESHWRIGHT_RETURN_IF_ERROR(ReadLinear(in, c.linear_attention));
+  } else if (keys == HybridKeys::kKimi) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadKimi(in["linear_attn_config"], c.linear_attention));
   } else {
     MESHWRIGHT_RETURN_IF_ERROR(ReadMamba(in, keys, c.hidden, c.linear_attention));
   }

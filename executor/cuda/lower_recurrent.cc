@@ -117,6 +117,7 @@ absl::Status Cut(const Lowering& l, Body& body, int64_t& shared) {
 StateWalk WalkOf(const Lowering& l, const RecurrenceShape& shape, absl::Span<const TensorView> in) {
   StateWalk walk;
   walk.delta = shape.delta;
+  walk.by_row = shape.by_row;
   walk.s = shape.s;
   walk.b = shape.b;
   walk.groups = shape.groups;
@@ -138,6 +139,7 @@ absl::Status LaunchScalars(const Lowering& l, const StateWalk& walk, absl::Span<
   body.gates = RefOf(in[1]);
   body.rates = RefOf(in[2]);
   body.biases = RefOf(in[3]);
+  if (walk.by_row) body.amounts = RefOf(in[4]);
   body.out = out;
   return l.LaunchRows(walk.s * walk.pairs, walk.width, body);
 }
@@ -219,7 +221,7 @@ absl::Status LowerLinearAttentionGrad(const Lowering& l, const RecurrenceShape& 
       std::clamp<int64_t>(kBackwardBlocks / std::max<int64_t>(1, of_pair), 1, std::max<int64_t>(1, all_pairs));
   const int64_t blocks = pairs * of_pair, tokens = shape.s * shape.b, heads = shape.groups * shape.heads;
   const int64_t sizes[] = {tokens * shape.groups * back.of_scalars(),
-                           3 * tokens * heads,
+                           (2 * shape.decays() + 1) * tokens * heads,
                            blocks * back.of_marks(),
                            blocks * back.of_states(),
                            blocks * back.elements(),
@@ -247,7 +249,13 @@ absl::Status LowerLinearAttentionGrad(const Lowering& l, const RecurrenceShape& 
   plan.sums.add_gates = l.call.Adds(1);
   plan.sums.dx = back.dx;
   plan.sums.d_gates = RefOf(out[1]);
+  plan.sums.gates = RefOf(in[1]);
   plan.sums.rates = RefOf(in[2]);
+  plan.sums.biases = RefOf(in[3]);
+  if (shape.by_row) {
+    plan.sums.d_amounts = RefOf(out[4]);
+    plan.sums.add_amounts = l.call.Adds(4);
+  }
   plan.sums.part = back.part;
   plan.sums.partials = back.partials;
   plan.sums.parameters = parameters;
@@ -255,15 +263,18 @@ absl::Status LowerLinearAttentionGrad(const Lowering& l, const RecurrenceShape& 
     MESHWRIGHT_RETURN_IF_ERROR(LaunchScalars(l, back, in, scalars));
     MESHWRIGHT_RETURN_IF_ERROR(LaunchBackward(l, plan, pairs));
   }
-  for (size_t i = 2; i < out.size(); ++i) {
+  // Rates are those of a head, biases of a decay, weights of a head.
+  const int64_t decays = shape.decays(), kept[] = {heads, heads * decays, heads};
+  for (size_t i = 2; i < (shape.by_row ? 4 : out.size()); ++i) {
+    const int64_t rows = kept[i - 2], columns = i == 2 ? decays * tokens : tokens;
     Reduce sum;
     sum.add = l.call.Adds(i);
-    sum.x = {parameters + static_cast<int64_t>(i - 2) * tokens * heads * element,
+    sum.x = {parameters + static_cast<int64_t>(i - 2) * tokens * heads * decays * element,
              l.wide ? Elem::kFloat64 : Elem::kFloat32};
     sum.out = RefOf(out[i]);
-    AddDim(sum.kept, heads, {1, tokens});
-    AddDim(sum.reduced, tokens, {1});
-    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(heads, tokens, sum));
+    AddDim(sum.kept, rows, {1, columns});
+    AddDim(sum.reduced, columns, {1});
+    MESHWRIGHT_RETURN_IF_ERROR(l.LaunchRows(rows, columns, sum));
   }
   return absl::OkStatus();
 }

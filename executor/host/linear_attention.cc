@@ -33,7 +33,8 @@ T* Cleared(const KernelCall& call, size_t output) {
 
 template <class T>
 struct Operands {
-  T *x, *gates, *rates, *biases, *skips;  // the last: of state spaces
+  T *x, *gates, *rates, *biases;
+  T* fifth;  // of state spaces weights, of rows that decay apart the logits of what is written
 };
 template <class T>
 Operands<T> OperandsOf(absl::Span<const TensorView> views) {
@@ -51,29 +52,43 @@ struct Head {
   int64_t Query(int64_t t) const { return Row(t) * of.of_group(); }
   int64_t Key(int64_t t) const { return Query(t) + of.width; }
   int64_t Value(int64_t t) const { return Query(t) + 2 * of.width + head * of.value_width; }
-  int64_t Gate(int64_t t) const { return Row(t) * of.of_gates() + head; }
+  int64_t Gate(int64_t t) const { return Row(t) * of.of_gates() + head * of.decays(); }
   int64_t Result(int64_t t) const { return (Row(t) * of.heads + head) * of.value_width; }
   int64_t parameter() const { return group * of.heads + head; }
+  int64_t bias() const { return parameter() * of.decays(); }
+  // The logit of how much of a value is written, by the delta rule.
+  template <class T>
+  T* Amount(const Operands<T>& in, int64_t t) const {
+    return of.by_row ? in.fifth + Row(t) * of.heads + head : in.gates + Gate(t) + of.heads;
+  }
 };
 
 // What a token does to the state.
 template <class T>
 struct Token {
-  std::vector<T> q, k;                // as the state meets them
-  T q_by = 1, k_by = 1;               // what the operands' were multiplied by
-  T step = 0, decay = 0, amount = 0;  // amount: beta, or the step
-  T slope = 0;                        // of the step, by its logit
+  std::vector<T> q, k;         // as the state meets them
+  T q_by = 1, k_by = 1;        // what the operands' were multiplied by
+  std::vector<T> decay;        // of each row
+  std::vector<T> step, slope;  // of each decay; the latter of the step, by its logit
+  T amount = 0;                // beta, or the step
 
   void Read(const Head& head, const Operands<const T>& in, int64_t t) {
     const RecurrenceShape& of = head.of;
     const T *from_q = in.x + head.Query(t), *from_k = in.x + head.Key(t);
     q.assign(from_q, from_q + of.width);
     k.assign(from_k, from_k + of.width);
-    const T logit = in.gates[head.Gate(t)] + in.biases[head.parameter()];
-    step = Softplus(logit);
-    slope = Sigmoid(logit);
-    decay = std::exp(-std::exp(in.rates[head.parameter()]) * step);
-    amount = of.delta ? Sigmoid(in.gates[head.Gate(t) + of.heads]) : step;
+    const T rate = std::exp(in.rates[head.parameter()]);
+    step.resize(of.decays());
+    slope.resize(of.decays());
+    decay.resize(of.width);
+    for (int64_t d = 0; d < of.decays(); ++d) {
+      const T logit = in.gates[head.Gate(t) + d] + in.biases[head.bias() + d];
+      step[d] = Softplus(logit);
+      slope[d] = Sigmoid(logit);
+      decay[d] = std::exp(-rate * step[d]);
+    }
+    if (!of.by_row) std::fill(decay.begin(), decay.end(), decay[0]);
+    amount = of.delta ? Sigmoid(*head.Amount(in, t)) : step[0];
     if (!of.delta) return;
     q_by = InverseLength(q) / std::sqrt(static_cast<T>(of.width));
     k_by = InverseLength(k);
@@ -117,7 +132,9 @@ class State {
   // Takes a token. `found`, where it is not null, is what the state had for its key: S'^T k.
   void Take(const Token<T>& token, const T* value, T* found = nullptr) {
     const int64_t u = of_.value_width;
-    for (T& element : s_) element *= token.decay;
+    for (int64_t i = 0; i < of_.width; ++i) {
+      for (int64_t j = 0; j < u; ++j) Row(i)[j] *= token.decay[i];
+    }
     std::fill(change_.begin(), change_.end(), T(0));
     if (of_.delta) {
       for (int64_t i = 0; i < of_.width; ++i) AddScaled(token.k[i], Row(i), u, change_.data());
@@ -148,7 +165,7 @@ void Forward(const Head& head, const Operands<const T>& in, bool add, T* y) {
     T* out = y + head.Result(t);
     if (!add) std::fill_n(out, of.value_width, T(0));
     for (int64_t i = 0; i < of.width; ++i) AddScaled(token.q[i], state.Row(i), of.value_width, out);
-    if (!of.delta) AddScaled(in.skips[head.parameter()], value, of.value_width, out);
+    if (!of.delta) AddScaled(in.fifth[head.parameter()], value, of.value_width, out);
   }
 }
 
@@ -193,9 +210,10 @@ class Backward {
       dq[i] = Dot(after.Row(i), dy, u);
       AddScaled(token_.q[i], dy, u, ds_.Row(i));
       AddScaled(token_.k[i], ds_.Row(i), u, d_change.data());
-      if (of_.delta) AddScaled(token_.decay * token_.k[i], before.Row(i), u, found.data());
+      if (of_.delta) AddScaled(token_.decay[i] * token_.k[i], before.Row(i), u, found.data());
     }
-    T d_amount = 0, d_decay = 0;
+    T d_amount = 0;
+    std::vector<T> d_log(of_.decays(), T(0));  // by the logarithm of a decay
     for (int64_t j = 0; j < u; ++j) {
       change[j] = token_.amount * (value[j] - found[j]);
       d_amount += d_change[j] * (value[j] - found[j]);
@@ -205,31 +223,32 @@ class Backward {
       T* ds = ds_.Row(i);
       dk[i] = Dot(ds, change.data(), u);
       if (of_.delta) {  // by what was found
-        dk[i] -= token_.amount * token_.decay * Dot(before.Row(i), d_change.data(), u);
+        dk[i] -= token_.amount * token_.decay[i] * Dot(before.Row(i), d_change.data(), u);
         AddScaled(-token_.amount * token_.k[i], d_change.data(), u, ds);
       }
-      d_decay += Dot(ds, before.Row(i), u);
-      for (int64_t j = 0; j < u; ++j) ds[j] *= token_.decay;
+      d_log[of_.by_row ? i : 0] += token_.decay[i] * Dot(ds, before.Row(i), u);
+      for (int64_t j = 0; j < u; ++j) ds[j] *= token_.decay[i];
     }
-    Finish(t, dq, dk, d_amount, d_decay);
+    Finish(t, dq, dk, d_amount, d_log);
   }
 
   // From what the state meets to the operands.
-  void Finish(int64_t t, const std::vector<T>& dq, const std::vector<T>& dk, T d_amount, T d_decay) {
-    const int64_t h = head_.parameter(), gate = head_.Gate(t), u = of_.value_width;
-    const T rate = std::exp(in_.rates[h]), d_log = d_decay * token_.decay;
-    T d_step = -rate * d_log;
-    out_.rates[h] -= rate * token_.step * d_log;
+  void Finish(int64_t t, const std::vector<T>& dq, const std::vector<T>& dk, T d_amount, const std::vector<T>& d_log) {
+    const int64_t h = head_.parameter(), u = of_.value_width;
+    const T rate = std::exp(in_.rates[h]);
+    for (int64_t d = 0; d < of_.decays(); ++d) {
+      const T d_step = (of_.delta ? T(0) : d_amount) - rate * d_log[d];
+      out_.rates[h] -= rate * token_.step[d] * d_log[d];
+      out_.gates[head_.Gate(t) + d] += d_step * token_.slope[d];
+      out_.biases[head_.bias() + d] += d_step * token_.slope[d];
+    }
     if (of_.delta) {
-      out_.gates[gate + of_.heads] += d_amount * token_.amount * (1 - token_.amount);
+      *head_.Amount(out_, t) += d_amount * token_.amount * (1 - token_.amount);
     } else {
       const T *dy = dy_ + head_.Result(t), *value = in_.x + head_.Value(t);
-      d_step += d_amount;
-      out_.skips[h] += Dot(dy, value, u);
-      AddScaled(in_.skips[h], dy, u, out_.x + head_.Value(t));
+      out_.fifth[h] += Dot(dy, value, u);
+      AddScaled(in_.fifth[h], dy, u, out_.x + head_.Value(t));
     }
-    out_.gates[gate] += d_step * token_.slope;
-    out_.biases[h] += d_step * token_.slope;
     AddOfUnit(token_.q, token_.q_by, dq, std::sqrt(static_cast<T>(of_.width)), out_.x + head_.Query(t));
     AddOfUnit(token_.k, token_.k_by, dk, T(1), out_.x + head_.Key(t));
   }
@@ -262,7 +281,7 @@ void ForEachHead(const RecurrenceShape& of, int64_t ranks, const F& f) {
 template <class T>
 Operands<const T> Read(absl::Span<const TensorView> views) {
   const Operands<T> in = OperandsOf<T>(views);
-  return {in.x, in.gates, in.rates, in.biases, in.skips};
+  return {in.x, in.gates, in.rates, in.biases, in.fifth};
 }
 
 // Where the channels of the token `back` before t are, or -1 in front of the sequence.

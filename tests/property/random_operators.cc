@@ -510,28 +510,40 @@ absl::Status ModelMaker::Attention(const Value& x) {
               x.names);
 }
 
-// Two groups of two heads: the gated delta rule, or a state space whose gate is applied in front of the norm.
+// Two groups of two heads: the gated delta rule, of one decay or of one for each row, or a state space whose gate is
+// applied in front of the norm.
 absl::Status ModelMaker::LinearAttention(const Value& x) {
   const Shape shape = ShapeOf(x.id);
-  const bool delta = draw_again_.Chance(50), bias = draw_again_.Chance(50);
+  const bool delta = draw_again_.Chance(50), bias = draw_again_.Chance(50), by_row = delta && draw_again_.Chance(50);
   const int64_t s = shape[0], rows = shape[1], h = shape[2], y = 2, n = 2, k = 3, u = 2, w = 2 * k + n * u;
   const auto times = [&](int64_t width, const char* rule) {
     return AddOp(OpKind::kMatMul, {x.id, Weight({h, y, width}, Normal(1 / std::sqrt(h)))}, rule);
   };
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId mixed, times(w, "s b h, h y w -> s b y w"));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId gates, times(delta ? 2 * n : n, "s b h, h y p -> s b y p"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId gates, times(by_row  ? n * k
+                                                          : delta ? 2 * n
+                                                                  : n,
+                                                          "s b h, h y p -> s b y p"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId gate, times(n * u, "s b h, h y i -> s b y i"));
   std::vector<TensorId> conv = {mixed, Weight({y, w, 3}, Normal(0.5))};
   if (bias) conv.push_back(Weight({y, w}, Normal(0.2)));
   MESHWRIGHT_ASSIGN_OR_RETURN(
       mixed, AddOp(OpKind::kCausalConv, conv,
                    bias ? "s! b y w!, y w! k!, y w! -> s! b y w!" : "s! b y w!, y w! k! -> s! b y w!"));
-  std::vector<TensorId> inputs = {mixed, gates, Weight({y, n}, Uniform(0, 1)), Weight({y, n}, Uniform(-1, 1))};
+  std::vector<TensorId> inputs = {mixed, gates, Weight({y, n}, Uniform(0, 1)),
+                                  Weight(by_row ? Shape{y, n, k} : Shape{y, n}, Uniform(-1, 1))};
   if (!delta) inputs.push_back(Weight({y, n}, Uniform(0.5, 1.5)));
-  MESHWRIGHT_ASSIGN_OR_RETURN(
-      TensorId made, AddOp(OpKind::kLinearAttention, inputs,
-                           absl::StrCat("s! b y w!, s! b y p!, y t!, y t!", delta ? "" : ", y t!", " -> s! b y t! u!"),
-                           {}, {{s, rows, y, n, u}}));
+  if (by_row) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId amounts, times(n, "s b h, h y t -> s b y t"));
+    inputs.push_back(amounts);
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(TensorId made, AddOp(OpKind::kLinearAttention, inputs,
+                                                   absl::StrCat("s! b y w!, s! b y p!, y t!, y t!",
+                                                                by_row  ? " d!, s! b y t!"
+                                                                : delta ? ""
+                                                                        : ", y t!",
+                                                                " -> s! b y t! u!"),
+                                                   {}, {{s, rows, y, n, u}}));
   MESHWRIGHT_ASSIGN_OR_RETURN(made,
                               AddOp(OpKind::kReshape, {made}, "s b y t! u! -> s b y i!", {}, {{s, rows, y, n * u}}));
   OpAttrs attrs;

@@ -67,6 +67,12 @@ constexpr absl::string_view
         "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: rotary, qk_norm: true, sliding_window: 5, "
         "full_attention_every: 3, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, dense_layers: 1, "
         "dense_ffn: 32, mtp_layers: 1",
+    // Kimi Linear's: latent attention in the second and the last layer, and gates through a narrow vector.
+    kKimi =
+        "kv_lora_rank: 8, rope_head_dim: 2, norm: rms_norm, activation: swiglu, positions: rotary, "
+        "full_attention_layers: [1, 3], linear_attention: {form: kimi_delta, value_heads: 8, key_dim: 3, value_dim: 4, "
+        "gate_rank: 5}, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: 16, "
+        "dense_layers: 1, dense_ffn: 32",
     // A first dense layer beside linear attention.
     kDenseDelta =
         "kv_heads: 4, norm: rms_norm, activation: swiglu, positions: rotary, full_attention_every: 2, "
@@ -138,6 +144,10 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
        "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true, pipeline_config: "
        "{pipeline_scheduler: dualpipe_v}"},
       {kHeadsByKind, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kKimi, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
+      {kKimi, 8, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2"},
+      {kKimi, 4,
+       "data_parallel: 1, context_parallel: 2, context_exchange: all_gather, tensor_parallel: 2, pipeline_stages: 1"},
       {kDenseDelta, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2"},
       {kHeadsByKind, 8, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2"},
       {kHeadsByKind, 4,

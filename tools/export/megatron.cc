@@ -330,6 +330,11 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
     return HasNo("Megatron", "option for norms behind attention and the feed-forward layer", "norm_places: before");
   }
   const LinearAttentionConfig& l = m.linear_attention;
+  if (l.value_heads > 0 && l.form == LinearForm::kKimiDelta) {
+    return absl::UnimplementedError(
+        "Megatron has no option for Kimi Delta Attention (`form: kimi_delta`); export with --to=torchtitan or "
+        "--to=deepspeed");
+  }
   if (l.value_heads > 0 && l.form == LinearForm::kStateSpace && (l.convolution != 4 || !l.convolution_bias)) {
     return HasNo("Megatron", "state space with a convolution of other than 4 taps and a bias",
                  "convolution: 4, convolution_bias: true");

@@ -69,7 +69,11 @@ void AddMixers(const DecoderConfig& c, Section& out) {
     out.Add("linear_attention",
             absl::StrCat("{form: ", kLinearFormNames[static_cast<size_t>(l.form)], ", key_heads: ", l.key_heads,
                          ", value_heads: ", l.value_heads, ", key_dim: ", l.key_dim, ", value_dim: ", l.value_dim,
-                         ", convolution: ", l.convolution, l.convolution_bias ? ", convolution_bias: true}" : "}"));
+                         ", convolution: ", l.convolution, l.convolution_bias ? ", convolution_bias: true" : "",
+                         l.form == LinearForm::kKimiDelta
+                             ? absl::StrCat(", decay_rank: ", l.decay_rank, ", gate_rank: ", l.gate_rank)
+                             : "",
+                         "}"));
   }
   out.AddUnless("attention_gate", c.attention_gate, false);
   out.AddUnless("qk_norm", c.qk_norm, false);

@@ -56,6 +56,11 @@ constexpr absl::string_view kConfigs[] = {
         "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
                         "sliding_attention", "full_attention"]})",
+    R"({"model_type": "kimi_linear", "hidden_size": 64, "num_hidden_layers": 5, "num_attention_heads": 4,
+        "intermediate_size": 64, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_token": 2,
+        "num_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 16, "vocab_size": 1024, "tie_word_embeddings": false,
+        "linear_attn_config": {"num_heads": 4, "head_dim": 16, "full_attn_layers": [4, 5]}})",
 };
 
 TEST(ModelTextTest, AnyDecoderIsReadAgain) {

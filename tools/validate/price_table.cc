@@ -309,8 +309,9 @@ absl::Status PriceAttention(const CsvCells& cells, Device device, PriceRowResult
   return absl::OkStatus();
 }
 
-// Of the word that is first in a row's cells: the delta rule, or Mamba-2's state space.
-constexpr absl::string_view kDeltaRules = "delta_rule|delta rule|gated_delta|gdn";
+// Of the word that is first in a row's cells: the delta rule, that with a decay for each row, or Mamba-2's state space.
+constexpr absl::string_view kDeltaRules = "delta_rule|delta rule|gated_delta|gdn|kda|kimi_delta|kimi delta";
+constexpr absl::string_view kDeltaRulesByRow = "kda|kimi_delta|kimi delta";
 constexpr absl::string_view kStateSpaces = "mamba|ssd|state_space|state space|chunk_scan";
 
 bool NamesAny(const CsvCells& cells, absl::string_view words) {
@@ -323,6 +324,7 @@ absl::Status PriceLinearAttention(const CsvCells& cells, const Device& device, P
   KernelWork work;
   work.kernel = KernelClass::kLinearAttention;
   work.delta = NamesAny(cells, kDeltaRules);
+  work.by_row = NamesAny(cells, kDeltaRulesByRow);
   MESHWRIGHT_ASSIGN_OR_RETURN(work.dtype, DTypeOf(cells, device, &out->defaults));
   MESHWRIGHT_ASSIGN_OR_RETURN(work.k, Needed(cells, "head_dim"));
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> values, cells.Int("head_dim_v", 1));
@@ -345,7 +347,11 @@ absl::Status PriceLinearAttention(const CsvCells& cells, const Device& device, P
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> time, cells.Number("time_ms"));
   if (!time.has_value() || *time <= 0) return CannotExpress("no time", "time_ms is empty");
   out->seconds = {seconds + SecondsAlone(cells), *time * 1e-3};
-  out->group = absl::StrCat(device.name, work.delta ? ", delta rule " : ", state space ", backward ? pass : "forward");
+  out->group = absl::StrCat(device.name,
+                            work.by_row  ? ", delta rule by row "
+                            : work.delta ? ", delta rule "
+                                         : ", state space ",
+                            backward ? pass : "forward");
   out->label =
       absl::StrCat(out->group, ", ", batch, " x ", heads, " heads of ", work.k, " x ", work.n, ", sequence ", work.m);
   return absl::OkStatus();

@@ -21,7 +21,7 @@ struct HeadColumns {
 struct StateWalk {
   static constexpr int kRows = 32, kColumns = 32;
   static constexpr int kOfToken = 4;  // numbers beside its elements: decay, amount, and what q and k are multiplied by
-  bool delta = false, vectors = false;
+  bool delta = false, by_row = false, vectors = false;  // by_row: rows of the state decay apart
   int64_t s = 0, b = 0, groups = 0, heads = 0, width = 0, value_width = 0;
   int64_t first_pair = 0, pairs = 0;
   int32_t lanes = 1, tokens = 16;  // threads for the rows of a column; tokens in shared memory at a time
@@ -34,10 +34,17 @@ struct StateWalk {
   MESHWRIGHT_DEVICE int32_t rows() const { return lanes * kRows; }
   MESHWRIGHT_DEVICE int32_t threads() const { return lanes * kColumns; }
   MESHWRIGHT_DEVICE int64_t elements() const { return int64_t{rows()} * kColumns; }  // of a block's state
-  MESHWRIGHT_DEVICE int32_t of_tile() const { return 2 * rows() + (dy.data != nullptr ? 2 : 1) * kColumns; }
-  MESHWRIGHT_DEVICE int64_t of_scalars() const { return 2 + 4 * heads; }
-  // Sums of a token's gradient in one block: of the rows of q and k; of the decay, by lane; of the amount; of dy v.
-  MESHWRIGHT_DEVICE int32_t of_sums() const { return 2 * rows() + lanes + 2; }
+  // Of a token in shared memory: its elements, behind which are the decays of rows, where they have some.
+  MESHWRIGHT_DEVICE int32_t of_operands() const { return 2 * rows() + (dy.data != nullptr ? 2 : 1) * kColumns; }
+  MESHWRIGHT_DEVICE int32_t of_tile() const { return of_operands() + (by_row ? rows() : 0); }
+  MESHWRIGHT_DEVICE int64_t decays() const { return by_row ? width : 1; }  // of a head
+  MESHWRIGHT_DEVICE int64_t of_scalars() const { return 2 + heads * (4 + (by_row ? width : 0)); }
+  // Of a head's decays in those.
+  MESHWRIGHT_DEVICE int64_t ScalarOfDecays(int64_t head) const { return 2 + 4 * heads + head * width; }
+  // Sums of a token's gradient in one block: of the rows of q and k; of the decays, by row or by lane; of the amount;
+  // of dy v.
+  MESHWRIGHT_DEVICE int32_t sums_of_decays() const { return by_row ? rows() : lanes; }
+  MESHWRIGHT_DEVICE int32_t of_sums() const { return 2 * rows() + sums_of_decays() + 2; }
 
   MESHWRIGHT_DEVICE int64_t Row(int64_t t, int64_t batch, int64_t group) const {
     return (order.PlaceOf(t) * b + batch) * groups + group;
@@ -45,6 +52,9 @@ struct StateWalk {
   MESHWRIGHT_DEVICE int64_t Query(int64_t row) const { return row * (2 * width + heads * value_width); }
   MESHWRIGHT_DEVICE int64_t Value(int64_t row, int64_t head) const {
     return Query(row) + 2 * width + head * value_width;
+  }
+  MESHWRIGHT_DEVICE int64_t Gate(int64_t row, int64_t head) const {
+    return by_row ? (row * heads + head) * width : row * (delta ? 2 * heads : heads) + head;
   }
   MESHWRIGHT_DEVICE int64_t Result(int64_t row, int64_t head) const { return (row * heads + head) * value_width; }
   MESHWRIGHT_DEVICE HeadColumns ColumnsOf(int64_t block) const {
@@ -95,6 +105,22 @@ struct StateWalk {
     });
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
+  // Of keys with a state that has decayed by row.
+  template <class A>
+  static MESHWRIGHT_DEVICE A Dot(const A* from, const A* decays, const A (&state)[kRows]) {
+    A sum[4] = {};
+    EachFour(from, [&](int i, const A(&four)[4]) {
+      MESHWRIGHT_UNROLL
+      for (int j = 0; j < 4; ++j) sum[j] += four[j] * decays[i + j] * state[i + j];
+    });
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+  // What the state in front of token `t` has for its key, in the rows of a lane; before the decay, where there is one.
+  template <class A>
+  MESHWRIGHT_DEVICE A Found(const A* tile, int lane, const A (&state)[kRows]) const {
+    const A* const k = tile + rows() + lane * kRows;
+    return by_row ? Dot(k, tile + of_operands() + lane * kRows, state) : Dot(k, state);
+  }
   template <class A>
   MESHWRIGHT_DEVICE A SumOfLanes(const A* sums, int column) const {
     A sum = A(0);
@@ -141,12 +167,17 @@ struct StateWalk {
       const int32_t i = e % kOfToken;
       to.scalars[e] = i < 2 ? from[2 + 4 * of.head + i] : from[i - 2];
     }
+    for (int32_t e = ctx.thread(); by_row && e < count * rows(); e += ctx.threads()) {
+      const int32_t row = e % rows();
+      const A* const from = static_cast<const A*>(scalars) + Row(first + e / rows(), of.batch, of.group) * of_scalars();
+      to.tiles[e / rows() * of_tile() + of_operands() + row] = row < width ? from[ScalarOfDecays(of.head) + row] : A(0);
+    }
     ctx.Sync();
   }
   template <int N, class A, class Ctx>
   MESHWRIGHT_DEVICE void BringTiles(Ctx& ctx, const HeadColumns& of, int64_t first, int32_t count, A* to) const {
     constexpr int kAhead = 4;  // on their way at a time
-    const int32_t of_token = of_tile() / N, all = count * of_token;
+    const int32_t of_token = of_operands() / N, all = count * of_token;
     for (int32_t begin = ctx.thread(); begin < all; begin += kAhead * ctx.threads()) {
       Some<A, N> got[kAhead];
       bool from_dy[kAhead], there[kAhead];
@@ -169,8 +200,9 @@ struct StateWalk {
         if (e >= all) continue;
         A value[N] = {};
         if (there[a]) Unpack(from_dy[a] ? dy.type : x.type, got[a], value);
+        A* const place = to + e / of_token * of_tile() + e % of_token * N;
         MESHWRIGHT_UNROLL
-        for (int j = 0; j < N; ++j) to[e * N + j] = value[j];
+        for (int j = 0; j < N; ++j) place[j] = value[j];
       }
     }
   }
@@ -206,20 +238,23 @@ struct StateWalk {
   template <bool kReads, class A, class Ctx>
   MESHWRIGHT_DEVICE void Take(Ctx& ctx, const Memory<A>& memory, int32_t t, A (&state)[Ctx::kPlays][kRows]) const {
     const A *const q = memory.tiles + t * of_tile(), *const k = q + rows(), *const v = k + rows();
+    const A* const decays = q + of_operands();
     const A* const scalar = memory.scalars + t * kOfToken;
     const A decay = scalar[0], amount = scalar[1], q_by = scalar[2], k_by = scalar[3];
     A* const found = memory.sums + t % 2 * threads();
     if (delta) {
-      EachPart(ctx,
-               [&](int n, int lane, int column) { found[lane * kColumns + column] = Dot(k + lane * kRows, state[n]); });
+      EachPart(ctx, [&](int n, int lane, int column) { found[lane * kColumns + column] = Found(q, lane, state[n]); });
       ctx.Sync();
     }
     EachPart(ctx, [&](int n, int lane, int column) {
-      const A before = delta ? decay * k_by * SumOfLanes(found, column) : A(0);
+      const A before = delta ? (by_row ? A(1) : decay) * k_by * SumOfLanes(found, column) : A(0);
       const A change = amount * k_by * (v[column] - before);
       EachFour(k + lane * kRows, [&](int i, const A(&of_k)[4]) {
         MESHWRIGHT_UNROLL
-        for (int j = 0; j < 4; ++j) state[n][i + j] = decay * state[n][i + j] + of_k[j] * change;
+        for (int j = 0; j < 4; ++j) {
+          const A of_row = by_row ? decays[lane * kRows + i + j] : decay;
+          state[n][i + j] = of_row * state[n][i + j] + of_k[j] * change;
+        }
       });
       if constexpr (kReads) {
         memory.rest[(t * lanes + lane) * kColumns + column] = q_by * Dot(q + lane * kRows, state[n]);
@@ -228,17 +263,31 @@ struct StateWalk {
   }
 };
 
+// What a logit of a decay says of it.
+template <class A>
+struct DecayOf {
+  A step, slope, decay;
+
+  MESHWRIGHT_DEVICE DecayOf(A logit, A log_rate) {
+    using std::exp;
+    using std::log1p;
+    step = logit > A(0) ? logit + log1p(exp(-logit)) : log1p(exp(logit));
+    slope = A(1) / (A(1) + exp(-logit));
+    decay = exp(-exp(log_rate) * step);
+  }
+};
+
 // Of each row (place, row of the batch, group): what its query and key are multiplied by; then of each head decay,
-// amount, step and the step's slope. A block takes a row.
+// amount, step and the step's slope; where rows of the state decay apart, of these the amount alone, and behind them
+// all decays. A block takes a row.
 struct LinearAttentionScalars : StateWalk {
-  double epsilon = 1e-6;  // of squares of lengths
-  Ref gates, rates, biases;
+  double epsilon = 1e-6;              // of squares of lengths
+  Ref gates, rates, biases, amounts;  // the last: where rows decay apart
   void* out = nullptr;
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
     using std::exp;
-    using std::log1p;
     using std::sqrt;
     for (int64_t row = ctx.block(); row < s * b * groups; row += ctx.blocks()) {
       A* const to = static_cast<A*>(out) + row * of_scalars();
@@ -253,14 +302,22 @@ struct LinearAttentionScalars : StateWalk {
         to[which] = delta ? A(1) / sqrt(which == 0 ? squares * static_cast<A>(width) : squares) : A(1);
       }
       for (int64_t head = ctx.thread(); head < heads; head += ctx.threads()) {
-        const int64_t gate = row * (delta ? 2 * heads : heads) + head, parameter = row % groups * heads + head;
-        const A logit = Load<A>(gates, gate) + Load<A>(biases, parameter);
-        const A step = logit > A(0) ? logit + log1p(exp(-logit)) : log1p(exp(logit));
+        const int64_t gate = Gate(row, head), parameter = row % groups * heads + head;
         A* const of_head = to + 2 + 4 * head;
-        of_head[0] = exp(-exp(Load<A>(rates, parameter)) * step);
-        of_head[1] = delta ? A(1) / (A(1) + exp(-Load<A>(gates, gate + heads))) : step;
-        of_head[2] = step;
-        of_head[3] = A(1) / (A(1) + exp(-logit));
+        if (by_row) {
+          of_head[1] = A(1) / (A(1) + exp(-Load<A>(amounts, row * heads + head)));
+          continue;
+        }
+        const DecayOf<A> of(Load<A>(gates, gate) + Load<A>(biases, parameter), Load<A>(rates, parameter));
+        of_head[0] = of.decay;
+        of_head[1] = delta ? A(1) / (A(1) + exp(-Load<A>(gates, gate + heads))) : of.step;
+        of_head[2] = of.step;
+        of_head[3] = of.slope;
+      }
+      for (int64_t e = ctx.thread(); by_row && e < heads * width; e += ctx.threads()) {
+        const int64_t group = row % groups;
+        const A logit = Load<A>(gates, Gate(row, 0) + e) + Load<A>(biases, group * heads * width + e);
+        to[ScalarOfDecays(0) + e] = DecayOf<A>(logit, Load<A>(rates, group * heads + e / width)).decay;
       }
     }
   }
@@ -386,7 +443,7 @@ struct LinearAttentionBackward : StateWalk {
         for (int j = 0; j < 4; ++j) ds[n][i + j] += of_q[j] * d;
       });
       A* const sums = memory.sums + lane * kColumns + column;
-      if (delta) sums[0] = Dot(k + lane * kRows, state[n]);
+      if (delta) sums[0] = Found(q, lane, state[n]);
       sums[threads()] = Dot(k + lane * kRows, ds[n]);
     });
   }
@@ -396,50 +453,55 @@ struct LinearAttentionBackward : StateWalk {
                               A weight, const A* next, A (&state)[Ctx::kPlays][kRows],
                               A (&ds)[Ctx::kPlays][kRows]) const {
     const A *const k = memory.tiles + t * of_tile() + rows(), *const v = k + rows(), *const of_dy = v + kColumns;
+    const A* const decays = memory.tiles + t * of_tile() + of_operands();
     const A* const scalar = memory.scalars + t * kOfToken;
     const A decay = scalar[0], amount = scalar[1], k_by = scalar[3];
     EachPart(ctx, [&](int n, int lane, int column) {
-      const A found = delta ? decay * k_by * SumOfLanes(memory.sums, column) : A(0);
+      const A found = delta ? (by_row ? A(1) : decay) * k_by * SumOfLanes(memory.sums, column) : A(0);
       const A d_change = k_by * SumOfLanes(memory.sums + threads(), column);
       const A change = amount * (v[column] - found), d = of_dy[column], of_change = k_by * change;
       // By what was found.
-      const A by_state = delta ? amount * decay * d_change : A(0), by_key = delta ? k_by * amount * d_change : A(0);
+      const A by_state = delta ? amount * d_change : A(0), by_key = delta ? k_by * amount * d_change : A(0);
       A* const of_q = memory.rest + lane * kRows * (kColumns + 1) + column;
       A* const of_k = of_q + rows() * (kColumns + 1);
+      A* const others = of_q - lane * kRows * (kColumns + 1) + 2 * rows() * (kColumns + 1);
       A of_decay = A(0);
       EachFour(k + lane * kRows, [&](int i, const A(&key)[4]) {
         MESHWRIGHT_UNROLL
         for (int j = 0; j < 4; ++j) {
           const int r = i + j;
-          const A before = state[n][r];
-          of_q[r * (kColumns + 1)] = (decay * before + key[j] * of_change) * d;
-          of_k[r * (kColumns + 1)] = ds[n][r] * change - before * by_state;
+          const A of_row = by_row ? decays[lane * kRows + r] : decay, before = state[n][r];
+          of_q[r * (kColumns + 1)] = (of_row * before + key[j] * of_change) * d;
+          of_k[r * (kColumns + 1)] = ds[n][r] * change - of_row * before * by_state;
           const A in_front = ds[n][r] - key[j] * by_key;
-          of_decay += in_front * before;
-          ds[n][r] = decay * in_front;
+          if (by_row) {
+            others[(lane * kRows + r) * (kColumns + 1)] = in_front * before;
+          } else {
+            of_decay += in_front * before;
+          }
+          ds[n][r] = of_row * in_front;
           state[n][r] = next[(lane * kRows + r) * kColumns + column];
         }
       });
-      A* const others = memory.rest + 2 * rows() * (kColumns + 1) + column;
-      others[lane * (kColumns + 1)] = of_decay;
+      if (!by_row) others[lane * (kColumns + 1)] = of_decay;
       if (lane != 0) return;
-      others[lanes * (kColumns + 1)] = d_change * (v[column] - found);
-      others[(lanes + 1) * (kColumns + 1)] = d * v[column];
+      others[sums_of_decays() * (kColumns + 1)] = d_change * (v[column] - found);
+      others[(sums_of_decays() + 1) * (kColumns + 1)] = d * v[column];
       if (of.first + column >= value_width) return;
       Put(dx, Value(token_row, of.head) + of.first + column, amount * d_change + weight * d, add);
     });
   }
 };
 
-// Sums what LinearAttentionBackward leaves over blocks: gradients of q, k and gates. Of each head, row of the batch and
-// token goes to `parameters` what it adds to the gradients of rate, bias and weight, to be reduced. A block takes a
-// token of a pair.
+// Sums what LinearAttentionBackward leaves over blocks: gradients of q, k and gates, and of amounts. Of each decay, row
+// of the batch and token goes to `parameters` what it adds to the gradients of rate and bias, and behind these of each
+// head to that of its weight, to be reduced. A block takes a token of a pair.
 struct LinearAttentionSums : StateWalk {
-  bool add = false, add_gates = false;
-  Ref dx, d_gates, rates;
+  bool add = false, add_gates = false, add_amounts = false;
+  Ref dx, d_gates, d_amounts, gates, rates, biases;
   int64_t part = 1, begin = 0, count = 0;  // tokens
   const void* partials = nullptr;
-  void* parameters = nullptr;  // (3, groups, heads, b, s)
+  void* parameters = nullptr;  // twice (groups, heads, decays, b, s), then (groups, heads, b, s)
 
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Run(Ctx& ctx) const {
@@ -459,11 +521,19 @@ struct LinearAttentionSums : StateWalk {
         A sums[3] = {};
         for (int64_t block = head * blocks_of_head; block < (head + 1) * blocks_of_head; ++block) {
           const A* const others = from + block * stride + 2 * rows();
-          for (int lane = 0; lane < lanes; ++lane) sums[0] += others[lane];
-          sums[1] += others[lanes];
-          sums[2] += others[lanes + 1];
+          for (int lane = 0; !by_row && lane < lanes; ++lane) sums[0] += others[lane];
+          sums[1] += others[sums_of_decays()];
+          sums[2] += others[sums_of_decays() + 1];
         }
         OfHead(row, batch * s + begin + token, head, of_row + 2 + 4 * head, sums);
+      }
+      for (int64_t e = ctx.thread(); by_row && e < heads * width; e += ctx.threads()) {
+        const int64_t head = e / width;
+        A sum = A(0);
+        for (int64_t block = head * blocks_of_head; block < (head + 1) * blocks_of_head; ++block) {
+          sum += from[block * stride + 2 * rows() + e % width];
+        }
+        OfDecay(row, batch * s + begin + token, e, sum);
       }
     }
   }
@@ -494,9 +564,13 @@ struct LinearAttentionSums : StateWalk {
     using std::exp;
     const int64_t all = groups * heads, parameter = row % groups * heads + head;
     const A decay = scalar[0], amount = scalar[1], step = scalar[2], slope = scalar[3];
+    if (by_row) {
+      Put(d_amounts, row * heads + head, sums[1] * amount * (A(1) - amount), add_amounts);
+      return;
+    }
     const A by_rate = -exp(Load<A>(rates, parameter)) * sums[0] * decay;
     const A d_logit = (by_rate + (delta ? A(0) : sums[1])) * slope;
-    const int64_t gate = row * (delta ? 2 * heads : heads) + head;
+    const int64_t gate = Gate(row, head);
     Put(d_gates, gate, d_logit, add_gates);
     if (delta) Put(d_gates, gate + heads, sums[1] * amount * (A(1) - amount), add_gates);
     const A of_parameters[3] = {by_rate * step, d_logit, sums[2]};
@@ -504,6 +578,19 @@ struct LinearAttentionSums : StateWalk {
     for (int i = 0; i < 3; ++i) {
       static_cast<A*>(parameters)[((i * all + parameter) * b) * s + token] = of_parameters[i];
     }
+  }
+  // `e` of a group's decays; `d_decay`: its gradient.
+  template <class A>
+  MESHWRIGHT_DEVICE void OfDecay(int64_t row, int64_t token, int64_t e, A d_decay) const {
+    using std::exp;
+    const int64_t group = row % groups, all = groups * heads * width, parameter = group * heads * width + e;
+    const A log_rate = Load<A>(rates, group * heads + e / width);
+    const DecayOf<A> of(Load<A>(gates, Gate(row, 0) + e) + Load<A>(biases, parameter), log_rate);
+    const A by_rate = -exp(log_rate) * d_decay * of.decay;
+    Put(d_gates, Gate(row, 0) + e, by_rate * of.slope, add_gates);
+    A* const to = static_cast<A*>(parameters) + parameter * b * s + token;
+    to[0] = by_rate * of.step;
+    to[all * b * s] = by_rate * of.slope;
   }
 };
 

@@ -166,15 +166,23 @@ OpAttrs InOrderFor(int64_t ranks, bool gate_first = false) {
 struct Recurrent {
   bool delta;
   int64_t s, b, groups, heads, width, value_width, ranks;
+  bool by_row = false;
 };
 OpExample RecurrentExample(OpKind op, const Recurrent& r) {
   const Shape of_heads = {r.groups, r.heads}, y = {r.s, r.b, r.groups, r.heads, r.value_width};
   std::vector<Shape> inputs = {{r.s, r.b, r.groups, 2 * r.width + r.heads * r.value_width},
-                               {r.s, r.b, r.groups, (r.delta ? 2 : 1) * r.heads},
+                               {r.s, r.b, r.groups,
+                                (r.by_row  ? r.width
+                                 : r.delta ? 2
+                                           : 1) *
+                                    r.heads},
                                of_heads,
-                               of_heads};
+                               r.by_row ? Shape{r.groups, r.heads, r.width} : of_heads};
   std::string of = "s! b y w!, s! b y p!, y n!, y n!";
-  if (!r.delta) {
+  if (r.by_row) {
+    inputs.push_back({r.s, r.b, r.groups, r.heads});
+    of += " k!, s! b y n!";
+  } else if (!r.delta) {
     inputs.push_back(of_heads);
     of += ", y n!";
   }
@@ -296,10 +304,14 @@ std::vector<OpExample> LargeExamples(OpKind op) {
     case OpKind::kLinearAttentionGrad:
       // Slices that are full and not, of columns in vectors and not; two lanes; four, with more tokens to go back than
       // shared memory holds of double; more blocks than walk backward at a time.
-      return {
-          RecurrentExample(op, {true, 33, 1, 2, 2, 20, 37, 1}),  RecurrentExample(op, {true, 36, 1, 1, 3, 32, 40, 2}),
-          RecurrentExample(op, {false, 36, 2, 1, 2, 40, 72, 2}), RecurrentExample(op, {false, 33, 1, 2, 2, 32, 16, 1}),
-          RecurrentExample(op, {true, 520, 1, 1, 1, 100, 2, 1}), RecurrentExample(op, {true, 3, 26, 5, 1, 3, 33, 1})};
+      return {RecurrentExample(op, {true, 33, 1, 2, 2, 20, 37, 1}),
+              RecurrentExample(op, {true, 36, 1, 1, 3, 32, 40, 2}),
+              RecurrentExample(op, {false, 36, 2, 1, 2, 40, 72, 2}),
+              RecurrentExample(op, {false, 33, 1, 2, 2, 32, 16, 1}),
+              RecurrentExample(op, {true, 520, 1, 1, 1, 100, 2, 1}),
+              RecurrentExample(op, {true, 3, 26, 5, 1, 3, 33, 1}),
+              RecurrentExample(op, {true, 33, 1, 2, 2, 20, 37, 1, true}),
+              RecurrentExample(op, {true, 36, 2, 1, 1, 40, 40, 2, true})};
     case OpKind::kGatedRmsNorm:
       return {
           {op, "", {{50, 704}, {50, 704}, {704}}},
