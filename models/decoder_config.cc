@@ -261,81 +261,56 @@ absl::StatusOr<LinearAttentionConfig> ReadLinearAttention(const NodeRef& in) {
   return l;
 }
 
-}  // namespace
+constexpr absl::string_view kKeys[] = {"hidden",
+                                       "layers",
+                                       "layer_pattern",
+                                       "heads",
+                                       "kv_heads",
+                                       "head_dim",
+                                       "kv_lora_rank",
+                                       "q_lora_rank",
+                                       "rope_head_dim",
+                                       "value_head_dim",
+                                       "sliding_window",
+                                       "full_attention_every",
+                                       "full_attention_at",
+                                       "full_attention_layers",
+                                       "full_attention_heads",
+                                       "linear_attention",
+                                       "attention_gate",
+                                       "ffn",
+                                       "vocab",
+                                       "vocab_multiple",
+                                       "classes",
+                                       "max_positions",
+                                       "activation",
+                                       "norm",
+                                       "norm_places",
+                                       "layer_form",
+                                       "qk_norm",
+                                       "positions",
+                                       "rotary_factor",
+                                       "tied_embeddings",
+                                       "bias",
+                                       "qkv_bias",
+                                       "experts",
+                                       "experts_per_token",
+                                       "shared_expert_ffn",
+                                       "shared_expert_gate",
+                                       "expert_hidden",
+                                       "dense_layers",
+                                       "dense_ffn",
+                                       "expert_every",
+                                       "choice_groups",
+                                       "choice_groups_per_token",
+                                       "mtp_layers",
+                                       "mtp_loss_weight",
+                                       "capacity_factor",
+                                       "rope_theta",
+                                       "norm_epsilon"};
 
-LinearSizes LinearSizesOf(const DecoderConfig& config) {
-  const LinearAttentionConfig& l = config.linear_attention;
-  if (l.value_heads == 0) return {};
-  LinearSizes sizes;
-  sizes.heads = l.value_heads / l.key_heads;
-  sizes.values = sizes.heads * l.value_dim;
-  sizes.mixed = 2 * l.key_dim + sizes.values;
-  sizes.gates = l.form == LinearForm::kGatedDelta ? 2 * sizes.heads : sizes.heads;
-  sizes.decays = l.form == LinearForm::kKimiDelta ? sizes.heads * l.key_dim : 0;
-  return sizes;
-}
-
-int64_t TurnedElements(const DecoderConfig& config, int64_t head_dim) {
-  constexpr double kRounding = 1e-6;  // of a factor that was made of a number of elements
-  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(head_dim) + kRounding) / 2 * 2;
-}
-
-int64_t LayersOfRun(const DecoderConfig& config) {
-  return std::lcm(config.expert_every, std::max<int64_t>(1, config.full_attention_every));
-}
-
-int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
-
-absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
-  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys({"hidden",
-                                           "layers",
-                                           "layer_pattern",
-                                           "heads",
-                                           "kv_heads",
-                                           "head_dim",
-                                           "kv_lora_rank",
-                                           "q_lora_rank",
-                                           "rope_head_dim",
-                                           "value_head_dim",
-                                           "sliding_window",
-                                           "full_attention_every",
-                                           "full_attention_at",
-                                           "full_attention_layers",
-                                           "full_attention_heads",
-                                           "linear_attention",
-                                           "attention_gate",
-                                           "ffn",
-                                           "vocab",
-                                           "vocab_multiple",
-                                           "classes",
-                                           "max_positions",
-                                           "activation",
-                                           "norm",
-                                           "norm_places",
-                                           "layer_form",
-                                           "qk_norm",
-                                           "positions",
-                                           "rotary_factor",
-                                           "tied_embeddings",
-                                           "bias",
-                                           "qkv_bias",
-                                           "experts",
-                                           "experts_per_token",
-                                           "shared_expert_ffn",
-                                           "shared_expert_gate",
-                                           "expert_hidden",
-                                           "dense_layers",
-                                           "dense_ffn",
-                                           "expert_every",
-                                           "choice_groups",
-                                           "choice_groups_per_token",
-                                           "mtp_layers",
-                                           "mtp_loss_weight",
-                                           "capacity_factor",
-                                           "rope_theta",
-                                           "norm_epsilon"}));
-  DecoderConfig c;
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMostSize));
+// How many layers there are, and of which kinds.
+absl::Status ReadLayers(const NodeRef& in, DecoderConfig& c) {
   if (in["layer_pattern"].present()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_pattern, in["layer_pattern"].AsString());
     c.layers = static_cast<int64_t>(c.layer_pattern.size());
@@ -348,6 +323,11 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   } else {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, in["layers"].AsInt(1, kMostLayers));
   }
+  return absl::OkStatus();
+}
+
+// Heads, windows, and what stands in place of attention.
+absl::Status ReadMixers(const NodeRef& in, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, in["heads"].AsInt(1, kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_heads, in["kv_heads"].AsIntOr(c.heads, 1, kMostSize));
   if (!in["head_dim"].present() && c.hidden % c.heads != 0) {
@@ -382,22 +362,11 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
     return in["full_attention_at"].Error("it without full attention", "`full_attention_every` beside it");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.attention_gate, in["attention_gate"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMostSize));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMostSize));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
-                              in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMostSize));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_places, in["norm_places"].AsEnumOr(c.norm_places, kNormPlacesNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_form, in["layer_form"].AsEnumOr(c.layer_form, kLayerFormNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, in["qk_norm"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, in["rotary_factor"].AsDoubleOr(1, 0, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMostSize));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
+  return absl::OkStatus();
+}
+
+// Experts, and the feed-forward layers beside and between them.
+absl::Status ReadExperts(const NodeRef& in, DecoderConfig& c) {
   MESHWRIGHT_ASSIGN_OR_RETURN(c.experts, in["experts"].AsIntOr(0, 2, 1 << 16));
   if (c.experts > 0) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.experts_per_token, in["experts_per_token"].AsInt(1, 1 << 16));
@@ -415,14 +384,6 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
   MESHWRIGHT_ASSIGN_OR_RETURN(c.dense_ffn, in["dense_ffn"].AsIntOr(dense ? of_token : 0, 1, 4 * kMostSize));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups, in["choice_groups"].AsIntOr(1, 1, 1 << 16));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.choice_groups_per_token, in["choice_groups_per_token"].AsIntOr(1, 1, 1 << 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, kMostMtpLayers));
-  if (c.mtp_layers == 0 && in["mtp_loss_weight"].present()) {
-    return in["mtp_loss_weight"].Error("it without layers that predict further tokens", "`mtp_layers` beside it");
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_loss_weight, in["mtp_loss_weight"].AsDoubleOr(c.mtp_loss_weight, 0, 100));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   for (const absl::string_view field :
        {"experts_per_token", "shared_expert_ffn", "shared_expert_gate", "expert_hidden", "choice_groups",
         "choice_groups_per_token", "capacity_factor", "dense_layers", "dense_ffn", "expert_every"}) {
@@ -432,6 +393,65 @@ absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& tra
     return in["dense_ffn"].Error("it without layers that have no experts",
                                  "`dense_layers` or `expert_every` beside it");
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LinearSizes LinearSizesOf(const DecoderConfig& config) {
+  const LinearAttentionConfig& l = config.linear_attention;
+  if (l.value_heads == 0) return {};
+  LinearSizes sizes;
+  sizes.heads = l.value_heads / l.key_heads;
+  sizes.values = sizes.heads * l.value_dim;
+  sizes.mixed = 2 * l.key_dim + sizes.values;
+  sizes.gates = l.form == LinearForm::kGatedDelta ? 2 * sizes.heads : sizes.heads;
+  sizes.decays = l.form == LinearForm::kKimiDelta ? sizes.heads * l.key_dim : 0;
+  return sizes;
+}
+
+int64_t TurnedElements(const DecoderConfig& config, int64_t head_dim) {
+  constexpr double kRounding = 1e-6;  // of a factor that was made of a number of elements
+  return static_cast<int64_t>(config.rotary_factor * static_cast<double>(head_dim) + kRounding) / 2 * 2;
+}
+
+int64_t LayersOfRun(const DecoderConfig& config) {
+  return std::lcm(config.expert_every, std::max<int64_t>(1, config.full_attention_every));
+}
+
+int64_t DefaultVocabMultiple(int64_t vocab) { return vocab < 1024 ? 1 : 128; }
+
+absl::StatusOr<DecoderConfig> ReadDecoder(const NodeRef& in, const Training& training) {
+  MESHWRIGHT_RETURN_IF_ERROR(in.CheckKeys(kKeys));
+  DecoderConfig c;
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden, in["hidden"].AsInt(1, kMostSize));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadLayers(in, c));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadMixers(in, c));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, in["ffn"].AsIntOr(4 * c.hidden, 1, 4 * kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, in["vocab"].AsInt(2, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab_multiple,
+                              in["vocab_multiple"].AsIntOr(DefaultVocabMultiple(c.vocab), 1, 1 << 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.classes, in["classes"].AsIntOr(0, 2, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.activation, in["activation"].AsEnumOr(c.activation, kActivationNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm, in["norm"].AsEnumOr(c.norm, kNormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_places, in["norm_places"].AsEnumOr(c.norm_places, kNormPlacesNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.layer_form, in["layer_form"].AsEnumOr(c.layer_form, kLayerFormNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, in["qk_norm"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rotary_factor, in["rotary_factor"].AsDoubleOr(1, 0, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.positions, in["positions"].AsEnumOr(c.positions, kPositionsNames));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, in["max_positions"].AsIntOr(training.sequence, 1, kMostSize));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.tied_embeddings, in["tied_embeddings"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.bias, in["bias"].AsBoolOr(false));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.qkv_bias, in["qkv_bias"].AsBoolOr(c.bias));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, c));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_layers, in["mtp_layers"].AsIntOr(0, 0, kMostMtpLayers));
+  if (c.mtp_layers == 0 && in["mtp_loss_weight"].present()) {
+    return in["mtp_loss_weight"].Error("it without layers that predict further tokens", "`mtp_layers` beside it");
+  }
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.mtp_loss_weight, in["mtp_loss_weight"].AsDoubleOr(c.mtp_loss_weight, 0, 100));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.capacity_factor, in["capacity_factor"].AsDoubleOr(c.capacity_factor, 0.01, 1024));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, in["rope_theta"].AsDoubleOr(c.rope_theta, 1));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, in["norm_epsilon"].AsDoubleOr(c.norm_epsilon, 0, 1));
   if (c.experts > 0 && c.bias) return in["bias"].Error("true", "false, since there are experts");
   for (const Complaint& complaint : Complaints(c, training)) {
     return in[complaint.field].Error(complaint.found, complaint.wanted);
