@@ -43,6 +43,14 @@ struct Context {
   ClassCopies* copies;   // null: those that do are written out
 };
 
+std::set<std::string> NamesOfLayerEnds(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Segment& segment : graph.segments) {
+    for (const TensorId end : segment.layer_ends) names.insert(graph.tensor(end).name);
+  }
+  return names;
+}
+
 struct ProgramPass {
   absl::string_view name;
   absl::StatusOr<Program> (*run)(Program program, const Context& context);
@@ -66,7 +74,7 @@ constexpr ProgramPass kBeforeBuckets[] = {
     {"shard_parameters",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
        if (!c.strategy.parallel_optimizer) return program;
-       if (c.strategy.shard_parameters) return ShardParameters(std::move(program));
+       if (c.strategy.shard_parameters) return ShardParameters(std::move(program), NamesOfLayerEnds(c.graph));
        if (c.strategy.gradient_accumulation_shard) return ShardGradients(std::move(program));
        return program;
      }},
@@ -136,14 +144,6 @@ absl::StatusOr<Program> RunPasses(absl::Span<const ProgramPass> passes, Program 
     if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe(pass.name, program));
   }
   return program;
-}
-
-std::set<std::string> NamesOfLayerEnds(const Graph& graph) {
-  std::set<std::string> names;
-  for (const Segment& segment : graph.segments) {
-    for (const TensorId end : segment.layer_ends) names.insert(graph.tensor(end).name);
-  }
-  return names;
 }
 
 absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strategy& without_bucket,

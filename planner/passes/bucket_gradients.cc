@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "planner/passes/class_parts.h"
 
 namespace meshwright {
 namespace {
@@ -31,7 +32,8 @@ class Bucketer {
       const bool merges = OnlyCollectives(c_.blocks[b]) && RunsOncePerLayer(BlockId(b));
       const int64_t together = merges ? LayersTogether(BlockId(b), layer) : 1;
       if (together > 1) FuseLayers(BlockId(b), together);
-      c_.blocks[b].instructions = Fused(c_.blocks[b].instructions);
+      const bool inside = GathersInside(c_.blocks[b]);
+      c_.blocks[b].instructions = inside ? FusedInPlace(c_.blocks[b].instructions) : Fused(c_.blocks[b].instructions);
     }
     MergeSlots();
   }
@@ -289,6 +291,25 @@ class Bucketer {
     if (!tail.empty()) tail = Fused(tail);
     head.insert(head.end(), tail.begin(), tail.end());
     return head;
+  }
+
+  // Calls that follow each other alone.
+  std::vector<Instruction> FusedInPlace(const std::vector<Instruction>& before) const {
+    std::vector<Instruction> out, calls;
+    const auto close = [&] {
+      for (Instruction& call : Fused(calls)) out.push_back(std::move(call));
+      calls.clear();
+    };
+    for (const Instruction& instruction : before) {
+      if (BucketedWork(instruction) != nullptr) {
+        calls.push_back(instruction);
+        continue;
+      }
+      if (!calls.empty()) close();
+      out.push_back(instruction);
+    }
+    close();
+    return out;
   }
 
   // The block over `count` layers, from the slot's layer upwards.

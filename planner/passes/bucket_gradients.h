@@ -11,6 +11,9 @@
 // its layers is ready. The index rule counts the gradients of a stage in parameter order, layer by layer (S10.4).
 // Values do not change.
 //
+// Within a pass that gathers parameters (shard_parameters.h) calls that follow each other are one, and stay where they
+// are.
+//
 // Collectives that the author of a program wrote are fused where the strategy has a fusion id for them (S10.8): behind
 // what does not use their results, before what does.
 #ifndef MESHWRIGHT_PLANNER_PASSES_BUCKET_GRADIENTS_H_

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "ir/program.h"
 #include "planner/passes/operands.h"
@@ -30,6 +32,17 @@ inline BlockId AddBlock(RankClass& c, std::string name, Phase phase, std::vector
 inline EventId AddEvent(RankClass& c, std::string name, int64_t layers = 1, int64_t microbatches = 1) {
   c.events.push_back({std::move(name), layers, microbatches});
   return EventId(c.events.size() - 1);
+}
+
+// Whether a pass gathers parameters within it (shard_parameters.h), so that the order of what it does is that of
+// layers.
+inline bool GathersInside(const Block& block) {
+  const bool pass = absl::EndsWith(block.name, " forward") || absl::EndsWith(block.name, " backward");
+  return pass && absl::c_any_of(block.instructions, [](const Instruction& instruction) {
+           const auto* collective = std::get_if<Collective>(&instruction.work);
+           return collective != nullptr && collective->kind == CollectiveKind::kAllGather &&
+                  collective->purpose == Purpose::kParameter;
+         });
 }
 
 // The first block of that name; invalid where there is none.

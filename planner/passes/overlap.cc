@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "planner/passes/class_parts.h"
 
@@ -30,7 +31,13 @@ class Overlapper {
       int64_t& layers = layers_[slot.block.index()];
       layers = std::max({layers, slot.layer + 1, slot.layer + (slot.count - 1) * slot.step + 1});
     }
-    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) MoveCollectives(BlockId(b));
+    for (size_t b = 0, n = c_.blocks.size(); b < n; ++b) {
+      if (GathersInside(c_.blocks[b])) {
+        MoveInside(BlockId(b));
+      } else {
+        MoveCollectives(BlockId(b));
+      }
+    }
     NoteUses();
     std::vector<Slot> slots;
     slots.reserve(c_.slots.size());
@@ -67,6 +74,61 @@ class Overlapper {
       out.push_back(std::move(instruction));
     }
     if (open) out.back().records.push_back({done, 0});
+    block.instructions = std::move(out);
+  }
+
+  // Calls within a pass that follow each other, and that nobody waits for yet. Each says when it is through: how long
+  // memory is in use is read off these events (plan_memory.h).
+  struct Calls {
+    EventId ready;
+    CollectiveKind kind;
+    std::vector<EventId> done;
+    std::vector<Instruction> calls;
+  };
+  static bool Needs(const Instruction& instruction, const Calls& calls) {
+    return absl::c_any_of(calls.calls, [&](const Instruction& one) { return Meet(instruction, one); });
+  }
+
+  // Calls wait for what stands in front of them. Nothing is left open at the block's end: memory that was used here is
+  // another block's then.
+  void MoveInside(BlockId id) {
+    Block& block = c_.blocks[id.index()];
+    std::vector<Instruction> out;
+    std::vector<Calls> open;
+    bool issuing = false;  // the last instruction is a call
+    const auto event = [&](absl::string_view what) {
+      return AddEvent(c_, absl::StrCat(block.name, what, out.size()), layers_[id.index()]);
+    };
+    const auto await = [&](const auto& which) {
+      std::erase_if(open, [&](const Calls& calls) {
+        if (!which(calls)) return false;
+        out.push_back(MakeSync(calls.done, {}, block.name));
+        return true;
+      });
+    };
+    for (Instruction& instruction : block.instructions) {
+      if (!Moves(instruction)) {
+        issuing = false;
+        await([&](const Calls& calls) { return Needs(instruction, calls); });
+        out.push_back(std::move(instruction));
+        continue;
+      }
+      const CollectiveKind kind = std::get<Collective>(instruction.work).kind;
+      if (!issuing || open.back().kind != kind) {
+        await([&](const Calls& calls) { return calls.kind == kind || Needs(instruction, calls); });
+        open.push_back({event(" ready "), kind, {}, {}});
+        out.push_back(MakeSync({}, {open.back().ready}, block.name));
+      }
+      Calls& calls = open.back();
+      calls.calls.push_back(instruction);
+      calls.done.push_back(event(" done "));
+      instruction.stream = Stream::kComm;
+      instruction.waits.push_back({calls.ready, 0});
+      instruction.records.push_back({calls.done.back(), 0});
+      issuing = true;
+      out.push_back(std::move(instruction));
+    }
+    await([](const Calls&) { return true; });
     block.instructions = std::move(out);
   }
 

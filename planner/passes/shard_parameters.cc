@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -19,12 +20,17 @@ namespace {
 // Layers whose parameters are whole at one time: the one that runs and the one that is being gathered.
 constexpr int64_t kWholeLayers = 2;
 
+// Runs of so many layers go layer by layer. First and last layers of runs have two places each, and up to two others
+// are whole meanwhile: of a run of two that is more than both have.
+constexpr size_t kLeastOfRun = 3;
+
 // One parameter that takes part.
 struct Member {
   BufferId parameter;             // whole, as kernels read it
   BufferId gradient;              // whole, partial: what the backward pass writes
   BufferId rows;                  // of the gradient: what the update reads
   size_t gather = 0, reduce = 0;  // instructions of the segment's blocks
+  int64_t layer = 0;              // of the run
 };
 
 // A segment of the graph: its blocks, by name.
@@ -35,13 +41,20 @@ struct Segment {
   std::vector<Member> frozen;  // without gradients
   BlockId scatter;             // R; without one all are frozen
   BlockId add;                 // A; without one there is one micro-batch
+  BlockId gather_back;         // of a run's last layer, where the first is in `gather`
+};
+
+// Layers of a run in the order in which a pass comes to them, and where it does.
+struct Visits {
+  std::vector<int64_t> layers;
+  std::map<int64_t, size_t> begins;  // by layer: the first instruction that uses a parameter of it
 };
 
 class Sharder {
  public:
   // Without `parameters`: gradients only, of segments that have more layers than are whole at one time.
-  Sharder(RankClass& c, int64_t microbatches, bool parameters)
-      : c_(c), microbatches_(microbatches), parameters_(parameters) {}
+  Sharder(RankClass& c, int64_t microbatches, bool parameters, const std::set<std::string>& layer_ends)
+      : c_(c), microbatches_(microbatches), parameters_(parameters), layer_ends_(layer_ends) {}
 
   void Run() {
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
@@ -51,6 +64,7 @@ class Sharder {
     segments_.erase(std::remove_if(segments_.begin(), segments_.end(),
                                    [](const Segment& s) { return s.members.empty() && s.frozen.empty(); }),
                     segments_.end());
+    for (Segment& segment : segments_) FindLayers(segment);
     for (Segment& segment : segments_) Rewrite(segment);
     if (!segments_.empty()) Reorder();
   }
@@ -137,9 +151,181 @@ class Sharder {
     return changed;
   }
 
+  // --- layers of a run ---------------------------------------------------------------------------------------------
+
+  // Where gradients of parameters run apart (zero-bubble schedules) a run stays one.
+  void FindLayers(Segment& segment) {
+    if (!parameters_ || segment.makes != segment.backward) return;
+    std::map<BufferId, int64_t> layer_of;
+    int64_t layer = 0;
+    for (const Instruction& instruction : At(segment.forward).instructions) {
+      for (const Operand& operand : instruction.reads) layer_of.try_emplace(operand.buffer, layer);
+      for (const Operand& operand : instruction.writes) {
+        const std::string& name = At(operand.buffer).name;
+        if (layer_ends_.count(name.substr(0, name.find('@'))) > 0) ++layer;
+      }
+    }
+    for (auto* some : {&segment.members, &segment.frozen}) {
+      for (Member& member : *some) {
+        const auto found = layer_of.find(member.parameter);
+        if (found != layer_of.end()) member.layer = found->second;
+      }
+    }
+  }
+
+  Visits VisitsOf(const Segment& segment, BlockId pass) const {
+    std::map<BufferId, int64_t> layer_of;
+    for (const auto* some : {&segment.members, &segment.frozen}) {
+      for (const Member& member : *some) layer_of[member.parameter] = member.layer;
+    }
+    Visits visits;
+    const std::vector<Instruction>& instructions = c_.blocks[pass.index()].instructions;
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      for (const Operand& operand : instructions[i].reads) {
+        const auto found = layer_of.find(operand.buffer);
+        if (found == layer_of.end() || !visits.begins.try_emplace(found->second, i).second) continue;
+        visits.layers.push_back(found->second);
+      }
+    }
+    return visits;
+  }
+
+  static void MakeTemporary(Buffer& buffer) {
+    buffer.role = BufferRole::kTemporary;
+    buffer.trainable = false;
+    buffer.layers = 1;
+    buffer.first_layer = 0;
+  }
+
+  // What goes in front of instructions of a block, by number.
+  using Insertions = std::map<size_t, std::vector<Instruction>>;
+  void Insert(BlockId block, Insertions insertions) {
+    std::vector<Instruction> out;
+    std::vector<Instruction>& instructions = At(block).instructions;
+    for (size_t i = 0; i <= instructions.size(); ++i) {
+      const auto found = insertions.find(i);
+      if (found != insertions.end()) {
+        for (Instruction& instruction : found->second) out.push_back(std::move(instruction));
+      }
+      if (i < instructions.size()) out.push_back(std::move(instructions[i]));
+    }
+    instructions = std::move(out);
+  }
+  static void Replace(BufferId from, BufferId to, Instruction& instruction) {
+    for (auto* operands : {&instruction.reads, &instruction.writes}) {
+      for (Operand& operand : *operands) {
+        if (operand.buffer == from) operand.buffer = to;
+      }
+    }
+  }
+
+  // The gathers of what a pass reads: those of the layer that it comes to first, which write what is noted in `kept`,
+  // and in `inside` those of the others, which write temporaries.
+  std::vector<Instruction> GathersOf(const Segment& segment, BlockId pass, const Visits& visits,
+                                     std::set<BufferId>& kept, Insertions& inside) {
+    std::vector<Instruction> before;
+    std::map<int64_t, size_t> place;  // by layer: where the one in front of it begins
+    for (size_t i = 1; i < visits.layers.size(); ++i) place[visits.layers[i]] = visits.begins.at(visits.layers[i - 1]);
+    for (const auto* some : {&segment.frozen, &segment.members}) {
+      for (const Member& member : *some) {
+        const bool reads = absl::c_any_of(At(pass).instructions, [&](const Instruction& instruction) {
+          return Has(instruction.reads, member.parameter);
+        });
+        if (!reads) continue;
+        Instruction gather = At(segment.gather).instructions[member.gather];
+        const auto found = place.find(member.layer);
+        if (found == place.end()) {
+          kept.insert(member.parameter);
+          before.push_back(std::move(gather));
+          continue;
+        }
+        Buffer copy = At(member.parameter);
+        MakeTemporary(copy);
+        absl::StrAppend(&copy.name, "@", absl::StrContains(At(pass).name, " forward") ? "forward" : "backward");
+        const BufferId inner = AddBuffer(c_, std::move(copy));
+        gather.writes[0] = {inner, 0};
+        inside[found->second].push_back(std::move(gather));
+        for (Instruction& instruction : At(pass).instructions) Replace(member.parameter, inner, instruction);
+      }
+    }
+    return before;
+  }
+
+  // R and A of all layers but the last that the pass comes to, whose gradients it leaves whole.
+  void ScatterInside(const Segment& segment, const Visits& visits, Insertions& inside) {
+    std::vector<Instruction> adds;  // of the layer before
+    const size_t end = At(segment.backward).instructions.size();
+    for (size_t v = 0; v + 1 < visits.layers.size(); ++v) {
+      std::vector<Instruction> scatters, next;
+      size_t behind = 0;
+      for (const Member& member : segment.members) {
+        if (member.layer != visits.layers[v]) continue;
+        const std::vector<Instruction>& instructions = At(segment.backward).instructions;
+        for (size_t i = 0; i < end; ++i) {
+          if (Has(instructions[i].writes, member.gradient)) behind = std::max(behind, i + 1);
+        }
+        MakeTemporary(At(member.gradient));
+        scatters.push_back(At(segment.reduce).instructions[member.reduce]);
+        if (microbatches_ == 1) continue;
+        next.push_back(Add(member, &scatters.back()));
+        MakeTemporary(At(scatters.back().writes[0].buffer));
+      }
+      if (scatters.empty()) continue;
+      std::vector<Instruction>& here = inside[behind];
+      // In front of what is gathered there, which the layer behind needs.
+      std::vector<Instruction> all = std::move(adds);
+      all.insert(all.end(), scatters.begin(), scatters.end());
+      here.insert(here.begin(), all.begin(), all.end());
+      adds = std::move(next);
+    }
+    inside[end].insert(inside[end].end(), adds.begin(), adds.end());
+  }
+
+  // Returns whether it is a run whose layers go one by one.
+  bool RewriteRun(Segment& segment) {
+    const Visits forward = VisitsOf(segment, segment.forward), backward = VisitsOf(segment, segment.backward);
+    if (forward.layers.size() < kLeastOfRun || backward.layers.size() < kLeastOfRun) return false;
+    if (forward.layers.front() == backward.layers.front()) return false;
+    std::set<BufferId> gradients, kept;
+    std::set<size_t> gathered, reduced;
+    Insertions inside_forward, inside_backward;
+    std::vector<Instruction> first = GathersOf(segment, segment.forward, forward, kept, inside_forward);
+    std::vector<Instruction> last = GathersOf(segment, segment.backward, backward, kept, inside_backward);
+    std::vector<Instruction> reduce, add;
+    for (const auto* some : {&segment.frozen, &segment.members}) {
+      for (const Member& member : *some) {
+        gathered.insert(member.gather);
+        Buffer& whole = At(member.parameter);
+        whole.layers = std::min(whole.layers, kWholeLayers);
+        if (kept.count(member.parameter) == 0) MakeTemporary(whole);  // nothing uses it
+      }
+    }
+    ScatterInside(segment, backward, inside_backward);
+    for (const Member& member : segment.members) {
+      gradients.insert(member.gradient);
+      reduced.insert(member.reduce);
+      if (member.layer != backward.layers.back()) continue;
+      reduce.push_back(At(segment.reduce).instructions[member.reduce]);
+      At(member.gradient).layers = std::min(At(member.gradient).layers, kWholeLayers);
+      if (microbatches_ > 1) add.push_back(Add(member, &reduce.back()));
+    }
+    Overwrite(segment, gradients);
+    Clear(segment, gradients);
+    Insert(segment.forward, std::move(inside_forward));
+    Insert(segment.backward, std::move(inside_backward));
+    const std::string name(absl::StripSuffix(At(segment.gather).name, " gather"));
+    Remove(segment.gather, gathered);
+    rest_.insert(segment.gather);
+    segment.gather = AddBlock(c_, absl::StrCat(name, " gather one"), Phase::kForward, std::move(first));
+    segment.gather_back = AddBlock(c_, absl::StrCat(name, " gather last"), Phase::kForward, std::move(last));
+    FinishReductions(segment, name, reduced, std::move(reduce), std::move(add));
+    return true;
+  }
+
   // --- blocks and buffers ------------------------------------------------------------------------------------------
 
   void Rewrite(Segment& segment) {
+    if (RewriteRun(segment)) return;
     std::set<BufferId> gradients;
     std::set<size_t> gathered, reduced;
     std::vector<Instruction> gather, reduce, add;
@@ -165,6 +351,12 @@ class Sharder {
       rest_.insert(segment.gather);
       segment.gather = AddBlock(c_, absl::StrCat(name, " gather one"), Phase::kForward, std::move(gather));
     }
+    FinishReductions(segment, name, reduced, std::move(reduce), std::move(add));
+  }
+
+  // Takes the reductions out of their block; those of a whole layer have a block of their own.
+  void FinishReductions(Segment& segment, const std::string& name, const std::set<size_t>& reduced,
+                        std::vector<Instruction> reduce, std::vector<Instruction> add) {
     Remove(segment.reduce, reduced);
     rest_.insert(segment.reduce);
     for (const Instruction& rest : At(segment.reduce).instructions) {
@@ -249,7 +441,7 @@ class Sharder {
   static int64_t PlaceOf(int64_t layer) { return layer % kWholeLayers; }
 
   struct Use {
-    const Segment* segment;
+    BlockId gather;
     int64_t layer;
     size_t slot;  // in the new list
   };
@@ -268,7 +460,8 @@ class Sharder {
         Slot one = slot;
         one.layer = slot.layer + k * slot.step;
         one.count = 1;
-        if (reads) uses.push_back({segment, one.layer, slots.size()});
+        const bool back = segment->gather_back.valid() && slot.block != segment->forward;
+        if (reads) uses.push_back({back ? segment->gather_back : segment->gather, one.layer, slots.size()});
         slots.push_back(one);
       }
     }
@@ -278,19 +471,19 @@ class Sharder {
   // Before which slot each gather goes: a use ahead of the one that needs it, unless that one runs on the same memory.
   std::multimap<size_t, Slot> Gathers(const std::vector<Use>& uses) const {
     std::multimap<size_t, Slot> gathers;
-    std::map<std::pair<const Segment*, int64_t>, int64_t> held;  // layer, by place
+    std::map<std::pair<BlockId, int64_t>, int64_t> held;  // layer, by place
     for (size_t u = 0; u < uses.size(); ++u) {
       const Use& use = uses[u];
-      const auto [place, inserted] = held.try_emplace({use.segment, PlaceOf(use.layer)}, -1);
+      const auto [place, inserted] = held.try_emplace({use.gather, PlaceOf(use.layer)}, -1);
       if (place->second == use.layer) continue;
       place->second = use.layer;
       size_t before = use.slot;
       if (u > 0) {
         const Use& last = uses[u - 1];
-        const bool same = last.segment == use.segment && PlaceOf(last.layer) == PlaceOf(use.layer);
+        const bool same = last.gather == use.gather && PlaceOf(last.layer) == PlaceOf(use.layer);
         if (!same) before = last.slot;
       }
-      gathers.emplace(before, Slot{use.segment->gather, 0, use.layer, 1, 1});
+      gathers.emplace(before, Slot{use.gather, 0, use.layer, 1, 1});
     }
     return gathers;
   }
@@ -335,6 +528,7 @@ class Sharder {
   RankClass& c_;
   const int64_t microbatches_;
   const bool parameters_;
+  const std::set<std::string>& layer_ends_;
   std::vector<Segment> segments_;
   std::set<BlockId> rest_;     // blocks that lost instructions: without any left, their slots go
   std::set<BlockId> reduces_;  // of these, those that all-reduce rows, between copies
@@ -343,15 +537,15 @@ class Sharder {
 
 }  // namespace
 
-Program ShardParameters(Program program) {
-  for (RankClass& c : program.classes) Sharder(c, program.num_microbatches, true).Run();
+Program ShardParameters(Program program, const std::set<std::string>& layer_ends) {
+  for (RankClass& c : program.classes) Sharder(c, program.num_microbatches, true, layer_ends).Run();
   return program;
 }
 
 Program ShardGradients(Program program) {
   if (program.num_microbatches == 1) return program;
   for (RankClass& c : program.classes) {
-    Sharder(c, program.num_microbatches, false).Run();
+    Sharder(c, program.num_microbatches, false, {}).Run();
     ScatterInBackward(c);
   }
   return program;

@@ -1,11 +1,14 @@
 #include "planner/passes/shard_parameters.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/substitute.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ir/program_text.h"
@@ -54,12 +57,12 @@ class all
   slot "layers update" mb 0 layer 0 x3 up
 )";
 
-absl::StatusOr<Program> Sharded(const std::string& text) {
+absl::StatusOr<Program> Sharded(const std::string& text, const std::set<std::string>& layer_ends = {}) {
   MESHWRIGHT_ASSIGN_OR_RETURN(Program program, ParseProgram(text));
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   Strategy strategy;
   strategy.shard_parameters = true;
-  program = ShardParameters(ShardOptimizer(std::move(program), strategy));
+  program = ShardParameters(ShardOptimizer(std::move(program), strategy), layer_ends);
   MESHWRIGHT_RETURN_IF_ERROR(VerifyProgram(program));
   return program;
 }
@@ -118,6 +121,76 @@ TEST(ShardParametersTest, GathersFrozenParameters) {
   EXPECT_EQ(Find(program, "q")->layers, 2);
   EXPECT_EQ(Find(program, "q@shard")->layers, 3);
   EXPECT_EQ(Find(program, "q@shard")->role, BufferRole::kParameter);
+}
+
+// Two runs of three layers: the first is gathered in front of the pass forward, the last in front of that backward, the
+// others within, each when the one before it begins. Gradients of the first layer, to which the pass backward comes
+// last, are scattered behind it, those of the others within.
+TEST(ShardParametersTest, LayersOfARunGoOneByOne) {
+  std::string text = R"(program step mesh dp=2 microbatches 2
+class all
+)";
+  std::string forward, backward, clear, reduce, update;
+  for (const char* const p : {"p", "q", "r"}) {
+    const auto add = [p](std::string& to, absl::string_view line) { absl::StrAppend(&to, absl::Substitute(line, p)); };
+    add(text,
+        "  buffer $0 float32 (16) {-} parameter layers 2\n  buffer d$0 float32 (16) {-} partial sum dp gradient "
+        "layers 2\n  buffer d$0@whole float32 (16) {-} gradient layers 2 alias d$0\n  buffer $0@m float32 (16) {-} "
+        "optimizer_state layers 2\n  buffer x$0 float32 (16) {-} temporary\n  buffer y$0 float32 (16) {-} "
+        "temporary\n");
+    add(forward, "    compute ReLU reads $0 writes x$0\n");
+    std::string one;
+    add(one, "    compute ReLU reads $0 writes y$0\n    compute Fill \" -> d0\" accumulate scale=1 writes d$0\n");
+    backward = one + backward;
+    add(clear, "    compute Fill \" -> d0\" writes d$0\n");
+    add(reduce, "    compute all_reduce sum (dp) gradient reads d$0 writes d$0@whole @d$0\n");
+    add(update, "    compute Momentum reads $0 d$0@whole $0@m writes $0 $0@m @$0\n");
+  }
+  absl::StrAppend(&text, "  block \"layers forward\" forward\n", forward, "  block \"layers backward\" backward\n",
+                  backward, "  block \"layers zero\" backward\n", clear, "  block \"layers reduce\" backward\n", reduce,
+                  "  block \"layers update\" backward\n", update, R"(  slot "layers zero" mb 0 layer 0 x2 up
+  slot "layers forward" mb 0 layer 0 x2 up
+  slot "layers backward" mb 0 layer 1 x2 down
+  slot "layers forward" mb 1 layer 0 x2 up
+  slot "layers backward" mb 1 layer 1
+  slot "layers reduce" mb 0 layer 1
+  slot "layers backward" mb 1 layer 0
+  slot "layers reduce" mb 0 layer 0
+  slot "layers update" mb 0 layer 0 x2 up
+)");
+  ASSERT_OK_AND_ASSIGN(Program program, Sharded(text, {"xp", "xq"}));
+  const auto gather = [](const char* p, const char* to) {
+    return absl::Substitute("compute all_gather (dp) dim 0 parameter reads $0@master writes $0$1 @$0", p, to);
+  };
+  const auto scatter = [](const char* p) {
+    return absl::Substitute("compute reduce_scatter sum (dp) dim 0 gradient reads d$0 writes d$0@whole@piece @d$0", p);
+  };
+  const auto add = [](const char* p) {
+    return absl::Substitute(
+        "compute ReduceSum \"d0 -> d0\" accumulate reads d$0@whole@piece writes d$0@whole @d$0@whole", p);
+  };
+  EXPECT_THAT(Lines(program, 0, "layers gather one"), ElementsAre(gather("p", "")));
+  EXPECT_THAT(Lines(program, 0, "layers gather last"), ElementsAre(gather("r", "")));
+  EXPECT_THAT(Lines(program, 0, "layers forward"),
+              ElementsAre(gather("q", "@forward"), "compute ReLU reads p writes xp", gather("r", "@forward"),
+                          "compute ReLU reads q@forward writes xq", "compute ReLU reads r@forward writes xr"));
+  EXPECT_THAT(
+      Lines(program, 0, "layers backward"),
+      ElementsAre(gather("q", "@backward"), "compute ReLU reads r writes yr", "compute Fill \" -> d0\" writes dr",
+                  scatter("r"), gather("p", "@backward"), "compute ReLU reads q@backward writes yq",
+                  "compute Fill \" -> d0\" writes dq", add("r"), scatter("q"),
+                  "compute ReLU reads p@backward writes yp", "compute Fill \" -> d0\" writes dp", add("q")));
+  EXPECT_THAT(Lines(program, 0, "layers scatter"), ElementsAre(scatter("p")));
+  // Of a layer in the middle nothing whole lasts.
+  EXPECT_EQ(Find(program, "p")->layers, 2);
+  EXPECT_EQ(Find(program, "q")->role, BufferRole::kTemporary);
+  EXPECT_EQ(Find(program, "dq")->role, BufferRole::kTemporary);
+  EXPECT_EQ(Find(program, "dp")->role, BufferRole::kGradient);
+  // Beside the kernels: who uses a layer waits for it, and who scatters for what was scattered before.
+  program = PlanMemory(OverlapCommunication(std::move(program)));
+  EXPECT_OK(VerifyProgram(program));
+  EXPECT_THAT(Lines(program, 0, "layers forward").size(), 5u + 2 * 2u);
+  EXPECT_THAT(Lines(program, 0, "layers backward").size(), 12u + 2 * 4u);
 }
 
 // S11.10: the same for gradients alone; parameters are gathered once, before their first use.

@@ -82,6 +82,30 @@ TEST(UnlikeLayersTest, OneStage) {
   }
 }
 
+// ZeRO-3 of runs of three and of four layers: each layer is gathered by itself, and its gradients are scattered, once
+// in a step or for each micro-batch, between copies of what is split, and with layers computed again.
+TEST(UnlikeLayersTest, ParametersOfRunsAreSplit) {
+  constexpr absl::string_view kFours = "layers: 8, sliding_window: 5, full_attention_every: 4",
+                              kOrder =
+                                  "layers: 8, sliding_window: 5, full_attention_layers: [2, 3, 7], dense_layers: 1";
+  for (const absl::string_view sizes : {kWindows, kFours, kOrder}) {
+    ASSERT_OK_AND_ASSIGN(const RunResult expected, RunWhole(sizes));
+    for (const absl::string_view micro_batches : {"micro_batches: 4", "micro_batches: 1"}) {
+      for (const absl::string_view recompute : {"none", "selective", "full"}) {
+        for (const absl::string_view more : {"", ", optimizer_weight_shard_size: 2"}) {
+          SCOPED_TRACE(absl::StrCat(sizes, ", ", micro_batches, ", ", recompute, more));
+          const std::string parallel = absl::StrCat(
+              "data_parallel: 4, tensor_parallel: 1, pipeline_stages: 1, enable_parallel_optimizer: true, "
+              "shard_parameters: true, recompute: ",
+              recompute, ", parallel_optimizer_config: {parallel_optimizer_threshold: 0", more, "}");
+          ExpectTrainsAs(expected,
+                         absl::StrReplaceAll(Model(sizes, parallel, 4), {{"micro_batches: 4", micro_batches}}));
+        }
+      }
+    }
+  }
+}
+
 TEST(UnlikeLayersTest, Pipelines) {
   for (const Case& c : {
            Case{kBoth, 4, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 1, pipeline_stages: 2"},
