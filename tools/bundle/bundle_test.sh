@@ -8,7 +8,12 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 out="${TEST_TMPDIR}/bundle"
 tools/bundle/bundle 2>/dev/null
 [[ $? == 2 ]] || fail "without --out the code is 2"
+tools/bundle/bundle --out="${out}" --cases="${TEST_TMPDIR}/none" 2>/dev/null
+[[ $? == 2 ]] || fail "cases that are not there are 2"
 tools/bundle/bundle --out="${out}" || fail "the bundle is not made"
+[[ ! -e "${out}/cases.tar.gz" ]] || fail "cases that nobody gave"
+head -c 1000 /dev/zero >"${TEST_TMPDIR}/cases"
+tools/bundle/bundle --out="${out}" --cases="${TEST_TMPDIR}/cases" || fail "the bundle is not made with cases"
 for file in gpu_check VERSION shared_gpu cases.tar.gz gpt2_torch.py bin/run_gpu.gz bin/measure_gpu.gz bin/gpu_tests.gz bin/plan.gz bin/simulate.gz bin/compare.gz \
   models/gpt2_124m.yaml models/gpt2_350m.yaml models/gpt2_1_5b.yaml; do
   [[ -f "${out}/${file}" ]] || fail "${file} is missing"

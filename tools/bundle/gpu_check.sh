@@ -282,6 +282,10 @@ run_torch() {
 
 run_shared_gpu() {
   step 40 shared_gpu "${ours[@]}" "${here}/shared_gpu" "${work}/run_gpu" 25 && show "${out}/shared_gpu.log"
+  if [[ ! -e "${here}/cases.tar.gz" ]]; then
+    say "- suite: not run, this bundle has no cases (bundle --cases)"
+    return
+  fi
   seconds=$(($(left) - 8))
   step 400 suite "${ours[@]}" "${here}/shared_gpu" --suite "${work}/gpu_tests" "${here}/cases.tar.gz" \
     "$((seconds > 0 ? seconds : 0))" && show "${out}/suite.log"

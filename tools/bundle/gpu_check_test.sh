@@ -109,6 +109,13 @@ grep -q '^- tests: not run, the time is up$' "${report}" || fail "tests"
 grep -q '^- measure: FAILED with 124' "${report}" || fail "measure"
 grep -q 'something failed$' "${report}" || fail "the last line"
 
+# Without the suite's programs the rest is as it was.
+mv "${bundle}/cases.tar.gz" "${TEST_TMPDIR}/"
+"${bundle}/gpu_check" --out="${TEST_TMPDIR}/out" --parts=shared_gpu:30 >/dev/null || fail "without cases: the code is $?"
+grep -q '^- suite: not run, this bundle has no cases' "${report}" || fail "that there are no cases"
+grep -q '^- shared_gpu: ' "${report}" || fail "what needs no cases"
+mv "${TEST_TMPDIR}/cases.tar.gz" "${bundle}/"
+
 # Parts by name: no other is run, nor one that is misspelt.
 "${bundle}/gpu_check" --out="${TEST_TMPDIR}/out" --parts=shared_gpu:30,measure:30 >/dev/null || fail "two parts: the code is $?"
 [[ "$(grep '^## ' "${report}" | tr '\n' ';')" == "## Calibration;## Several ranks on one GPU;" ]] || fail "two parts alone"
