@@ -350,6 +350,8 @@ TEST(HuggingFaceTest, WhatWeDoNotModelIsRefused) {
       llama_with(R"("layer_types": ["full_attention"])"),
       StatusIs(absl::StatusCode::kInvalidArgument, "layer_types: found 1 kinds, wanted one for each of the 32 layers"));
   EXPECT_THAT(llama_with(R"("index_topk": 2048)"), unimplemented("index_topk: an indexer of the model_type llama"));
+  EXPECT_THAT(Read(R"({"model_type": "deepseek_v4", "hidden_size": 4096})"),
+              unimplemented("found \"deepseek_v4\": several residual streams"));
   EXPECT_THAT(Read(R"({"model_type": "gemma3n_text", "hidden_size": 2048})"),
               unimplemented("model_type: found \"gemma3n_text\": an embedding in each layer"));
 }
