@@ -156,7 +156,7 @@ constexpr bool IsGated(Activation activation) {
   return activation == Activation::kSwiglu || activation == Activation::kGeglu;
 }
 
-// Elements of each head that rotary positions turn: an even number.
+// Elements that rotary positions turn of a head of so many: an even number.
 int64_t TurnedElements(const DecoderConfig& config, int64_t head_dim);
 
 // Of attention with that window. 0: without one.
@@ -216,7 +216,8 @@ LayerCounts CountLayers(const DecoderConfig& config);
 // Layers with experts, or all feed-forward layers where there are none.
 int64_t ExpertLayers(const DecoderConfig& config);
 
-// Parameters of the weights of one layer's attention, and of its linear attention. As a double: sizes may be any.
+// Parameters of the weights of one layer's attention, with that window (0: without one, as HeadsOf), and of its linear
+// attention. As a double: sizes may be any.
 double AttentionParameters(const DecoderConfig& config, int64_t window = 0);
 double LinearAttentionParameters(const DecoderConfig& config);
 

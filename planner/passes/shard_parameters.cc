@@ -285,6 +285,7 @@ class Sharder {
   bool RewriteRun(Segment& segment) {
     const Visits forward = VisitsOf(segment, segment.forward), backward = VisitsOf(segment, segment.backward);
     if (forward.layers.size() < kLeastOfRun || backward.layers.size() < kLeastOfRun) return false;
+    // One layer would be gathered in front of both passes, and its place held from one to the other.
     if (forward.layers.front() == backward.layers.front()) return false;
     std::set<BufferId> gradients, kept;
     std::set<size_t> gathered, reduced;

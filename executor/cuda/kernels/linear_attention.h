@@ -37,7 +37,6 @@ struct StateWalk {
   // Of a token in shared memory: its elements, behind which are the decays of rows, where they have some.
   MESHWRIGHT_DEVICE int32_t of_operands() const { return 2 * rows() + (dy.data != nullptr ? 2 : 1) * kColumns; }
   MESHWRIGHT_DEVICE int32_t of_tile() const { return of_operands() + (by_row ? rows() : 0); }
-  MESHWRIGHT_DEVICE int64_t decays() const { return by_row ? width : 1; }  // of a head
   MESHWRIGHT_DEVICE int64_t of_scalars() const { return 2 + heads * (4 + (by_row ? width : 0)); }
   // Of a head's decays in those.
   MESHWRIGHT_DEVICE int64_t ScalarOfDecays(int64_t head) const { return 2 + 4 * heads + head * width; }
@@ -115,7 +114,8 @@ struct StateWalk {
     });
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
-  // What the state in front of token `t` has for its key, in the rows of a lane; before the decay, where there is one.
+  // What the state has for the key of a token in shared memory, in the rows of a lane. Where rows decay apart it is the
+  // state before its decay, which is applied here; where a head has one decay the caller multiplies by it.
   template <class A>
   MESHWRIGHT_DEVICE A Found(const A* tile, int lane, const A (&state)[kRows]) const {
     const A* const k = tile + rows() + lane * kRows;
