@@ -1,6 +1,7 @@
 #include "costmodel/library.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -93,7 +94,8 @@ absl::Status CheckCount(absl::string_view what, int64_t count, int64_t most) {
   return WrongInput(absl::StrCat(count, " ", what), absl::StrCat("from 1 to ", most));
 }
 
-// Whole usual machines, or part of one; threads of the host are always one machine.
+// Whole usual machines, or part of one; of domains that are no power of two, as many of each as the largest one below
+// (64 of 72, as jobs of a power of two are laid out); threads of the host are always one machine.
 absl::Status ResizeTo(int64_t num_devices, Cluster* cluster) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCount("devices", num_devices, kMaxNodes * kMaxDevicesPerNode));
   const int64_t usual = cluster->devices_per_node;
@@ -102,9 +104,16 @@ absl::Status ResizeTo(int64_t num_devices, Cluster* cluster) {
     Resize(1, num_devices, cluster);
     return absl::OkStatus();
   }
+  const auto part = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(usual)));
+  if (num_devices % usual != 0 && num_devices % part == 0) {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckCount("nodes", num_devices / part, kMaxNodes));
+    Resize(num_devices / part, part, cluster);
+    return absl::OkStatus();
+  }
   if (num_devices % usual != 0) {
     return WrongInput(absl::StrCat(num_devices, " devices"),
-                      absl::StrCat("whole nodes of ", usual, " ", cluster->device.name),
+                      absl::StrCat("whole nodes of ", usual, " ", cluster->device.name,
+                                   part < usual ? absl::StrCat(", or ", part, " of each") : ""),
                       "give nodes and devices_per_node for other machines");
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckCount("nodes", num_devices / usual, kMaxNodes));

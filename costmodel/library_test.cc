@@ -237,6 +237,15 @@ TEST(LibraryTest, LaysDevicesOutOnUsualMachines) {
   EXPECT_THAT(MakeClusterOfDevices("a100", 12),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "found 12 devices, wanted whole nodes of 8 a100-sxm-80gb; give nodes and devices_per_node"));
+  // 2,048 are no whole racks of 72, but 64 of each of 32; 100 are neither.
+  ASSERT_OK_AND_ASSIGN(const Cluster racks, MakeClusterOfDevices("gb300", 2304));
+  EXPECT_EQ(ToText(racks), "32 nodes x 72 gb300, nvswitch 900 GB/s, 72 NICs x 100 GB/s");
+  ASSERT_OK_AND_ASSIGN(const Cluster most, MakeClusterOfDevices("gb300", 2048));
+  EXPECT_EQ(ToText(most), "32 nodes x 64 gb300, nvswitch 900 GB/s, 64 NICs x 100 GB/s");
+  EXPECT_THAT(MakeClusterOfDevices("gb300", 100),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "found 100 devices, wanted whole nodes of 72 gb300, or 64 of each; give nodes and "
+                       "devices_per_node for other machines"));
   EXPECT_THAT(MakeClusterOfDevices("a100", 0), StatusIs(absl::StatusCode::kInvalidArgument, "found 0 devices"));
   ASSERT_OK_AND_ASSIGN(const Cluster host, MakeClusterOfDevices("host", 16));
   EXPECT_EQ(host.nodes, 1);  // threads share one machine

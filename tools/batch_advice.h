@@ -12,8 +12,7 @@
 namespace meshwright {
 
 // Of a decoder's plan that shares the batch by as many devices as divide both, where that is not all of them, and the
-// batch is large enough: which batches would leave more plans, and which fewer devices, of those that leave less than
-// a fourth of them idle. Else "". `data_parallel`: of the plan.
+// batch is large enough: which batches would leave more plans. Else "". `data_parallel`: of the plan.
 std::string AdviceOnBatch(const Session& session, int64_t data_parallel);
 
 }  // namespace meshwright

@@ -30,19 +30,5 @@ TEST(BatchAdviceTest, ABatchThatDevicesDoNotDivideIsAdvisedAgainst) {
   EXPECT_EQ(Advice(20, "device: h100, devices: 32", 4), "") << "more devices than sequences split something else, too";
 }
 
-// 64 of a domain of 72 share 512, and 128 of two; of nine nodes, eight share 192.
-TEST(BatchAdviceTest, FewerDevicesAreOfferedWhereTheyAreMostOfThem) {
-  EXPECT_EQ(
-      Advice(512, "device: gb200, nodes: 1", 8),
-      "a batch of 512 is no multiple of 72 devices: at most 8 can share it; 504 or 576 would leave more plans, and "
-      "so would 64 devices (--nodes=1 --devices_per_node=64)");
-  EXPECT_EQ(Advice(512, "device: gb200, nodes: 2", 16),
-            "a batch of 512 is no multiple of 144 devices: at most 16 can share it; 432 or 576 would leave more plans, "
-            "and so would 128 devices (--nodes=2 --devices_per_node=64)");
-  EXPECT_EQ(Advice(192, "device: h100, nodes: 9", 24),
-            "a batch of 192 is no multiple of 72 devices: at most 24 can share it; 144 or 216 would leave more plans, "
-            "and so would 64 devices (--nodes=8 --devices_per_node=8)");
-}
-
 }  // namespace
 }  // namespace meshwright

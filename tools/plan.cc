@@ -17,9 +17,9 @@
 #include "tools/command.h"
 #include "tools/dump.h"
 #include "tools/export/trainer_flag.h"
-#include "tools/export/trainer_prediction.h"
 #include "tools/export/writers.h"
 #include "tools/files.h"
+#include "tools/idle_devices.h"
 #include "tools/plan_file.h"
 #include "tools/plan_report.h"
 #include "tools/report_charts.h"
@@ -42,6 +42,7 @@ Command PlanCommand() {
                 {"tokens", "X", "of the whole run, e.g. 300e9 or 300B: how long it takes; training.tokens unless given",
                  "total_tokens train_tokens"},
                 TrainerFlag(),
+                IdleDevicesFlag(),
                 {"keep", "N", "how many strategies to show; 5 unless given"},
                 {"threads", "N", "of the search; as many as cores unless given"}},
   };
@@ -91,7 +92,7 @@ absl::Status RunPlan(const Flags& flags) {
   {
     Progress progress("searching");
     options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
-    found = SearchFor(trainer, session, options);
+    found = SearchForDevices(trainer, flags, options, session);
   }
   if (!found.ok()) return found.status();
   const std::string advice = AdviceOnBatch(session, found->ranked.front().degrees.data);

@@ -96,6 +96,7 @@ Json ToJson(const PlanReport& report) {
                         {"nodes", problem.cluster.nodes},
                         {"devices_per_node", problem.cluster.devices_per_node},
                         {"devices", problem.cluster.num_devices()},
+                        {"idle_devices", report.session->idle_devices},
                         {"estimated", Estimates(problem.cluster)}};
   const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
   if (report.trainer != nullptr) out["trainer"] = std::string(report.trainer->name);

@@ -168,12 +168,13 @@ std::string ShowTrackRecord(const PlanReport& report) {
 std::string ShowRun(const PlanReport& report) {
   const double run = RunSeconds(report);
   if (run == 0) return "";
-  const double hours = run / 3600 * static_cast<double>(Best(report).strategy.mesh.num_ranks());
+  const int64_t devices = Best(report).strategy.mesh.num_ranks() + report.session->idle_devices;
+  const double hours = run / 3600 * static_cast<double>(devices);
   const bool rows = report.session->problem.tokens_per_row == 1;
-  std::string text =
-      absl::StrCat(ShowLarge(report.tokens), rows ? " rows take " : " tokens take ", ShowSeconds(run),
-                   report.at_slowest.has_value() || report.trainer != nullptr ? " at the pace of the slowest" : "",
-                   ", ", ShowLarge(hours), " device-hours");
+  std::string text = absl::StrCat(
+      ShowLarge(report.tokens), rows ? " rows take " : " tokens take ", ShowSeconds(run),
+      report.at_slowest.has_value() || report.trainer != nullptr ? " at the pace of the slowest" : "", ", ",
+      ShowLarge(hours), report.session->idle_devices > 0 ? " device-hours, idle ones too" : " device-hours");
   if (const auto& price = report.session->problem.cluster.price; price.has_value()) {
     absl::StrAppend(&text, ", ", ShowDollars(hours * price->dollars_per_hour), " at ",
                     ShowDollars(price->dollars_per_hour), " an hour");
@@ -399,7 +400,11 @@ std::string ToText(const PlanReport& report) {
   if (const std::optional<Lora>& lora = report.session->file->training.lora; lora.has_value()) {
     absl::StrAppend(&text, ShowCount(report.num_trainable), " parameters train: LoRA of rank ", lora->rank, "\n");
   }
-  absl::StrAppend(&text, Wrapped("", absl::StrSplit(ToText(problem.cluster), ", ")));
+  std::vector<std::string> cluster = absl::StrSplit(ToText(problem.cluster), ", ");
+  if (const int64_t idle = report.session->idle_devices; idle > 0) {
+    cluster.push_back(absl::StrCat(ShowCount(idle), " more are idle"));
+  }
+  absl::StrAppend(&text, Wrapped("", cluster));
   absl::StrAppend(&text, ShowStrategy(report), "\n", ShowSpeed(report), "\n", ShowTimes(prediction), "\n",
                   ShowMemory(prediction), ShowTightness(report.result.ranked), "\n", ShowRanking(report), "\n",
                   ShowSearch(report.result));

@@ -54,6 +54,7 @@ struct Session {
   std::shared_ptr<const ModelFile> file;  // with `changes`
   ModelChanges changes;
   Problem problem;
+  int64_t idle_devices = 0;          // of those that the user has, beside the problem's (tools/idle_devices.h)
   std::vector<std::string> notices;  // what was read, but not as the user may think
 };
 

@@ -83,6 +83,7 @@ std::string ShowPoint(const SweepReport& report, const SweepPoint& point, double
   }
   if (point.smallest) line += " s";
   if (point.knee) line += " k";
+  if (point.idle > 0) absl::StrAppend(&line, "\n          ", ShowCount(point.idle), " of them idle");
   return line + "\n";
 }
 
@@ -278,6 +279,7 @@ Json ToJson(const SweepReport& report) {
     row["tokens_per_second"] = p.tokens_per_second;
     row["mfu"] = p.mfu;
     row["peak_memory_bytes"] = p.peak.raw();
+    row["idle_devices"] = point.idle;
     if (point.at_slowest.has_value()) {
       row["at_slowest_device"] = Json{{"step_time_s", JsonSeconds(point.at_slowest->step)},
                                       {"tokens_per_second", point.at_slowest->tokens_per_second},
@@ -302,11 +304,11 @@ std::string ToCsv(const SweepReport& report) {
   std::string text =
       "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
       "run_s,device_hours,cost_usd,"
-      "smallest_that_fits,knee,problem\r\n";
+      "smallest_that_fits,knee,problem,idle_devices\r\n";
   for (const SweepPoint& point : report.points) {
     absl::StrAppend(&text, CsvCell(point.device), ",", point.devices, ",", point.best.has_value() ? "true" : "false");
     if (!point.best.has_value()) {
-      absl::StrAppend(&text, ",,,,,,,,,,,,", CsvCell(point.problem), "\r\n");
+      absl::StrAppend(&text, ",,,,,,,,,,,,", CsvCell(point.problem), ",\r\n");
       continue;
     }
     const Prediction& p = point.best->prediction;
@@ -318,7 +320,8 @@ std::string ToCsv(const SweepReport& report) {
                     budget ? ShortestNumber(point.RunSeconds(report.tokens)) : "", ",",
                     budget ? ShortestNumber(point.DeviceHours(report.tokens)) : "", ",",
                     budget && point.price.has_value() ? ShortestNumber(point.Dollars(report.tokens)) : "");
-    absl::StrAppend(&text, ",", point.smallest ? "true" : "false", ",", point.knee ? "true" : "false", ",\r\n");
+    absl::StrAppend(&text, ",", point.smallest ? "true" : "false", ",", point.knee ? "true" : "false", ",,", point.idle,
+                    "\r\n");
   }
   return text;
 }

@@ -36,6 +36,7 @@ struct SweepPoint {
   std::optional<DevicePrice> price;
   std::optional<Candidate> best;
   std::optional<Prediction> at_slowest;  // of the best (tools/slowest_device.h), where no trainer runs it
+  int64_t idle = 0;                      // devices that the best leaves idle; they count as all others do
   std::string problem;                   // where there is no best: why
   bool smallest = false, knee = false;
   double goodput = 1;  // the share of a run's time that goes into steps that count (costmodel/goodput.h)

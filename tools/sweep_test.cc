@@ -159,9 +159,9 @@ TEST(SweepReportTest, CsvQuotesWhatNeedsIt) {
   EXPECT_EQ(
       ToCsv(report),
       "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
-      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem\r\n"
-      "\"'=a,b\",8,false,,,,,,,,,,,,\"does not fit, \"\"at all\"\"\"\r\n"
-      "c,8,true,1,,800,0.5,10737418240,,,,,false,false,\r\n");
+      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem,idle_devices\r\n"
+      "\"'=a,b\",8,false,,,,,,,,,,,,\"does not fit, \"\"at all\"\"\",\r\n"
+      "c,8,true,1,,800,0.5,10737418240,,,,,false,false,,0\r\n");
 }
 
 }  // namespace

@@ -19,8 +19,8 @@
 #include "tools/command.h"
 #include "tools/exit_code.h"
 #include "tools/export/trainer_flag.h"
-#include "tools/export/trainer_prediction.h"
 #include "tools/files.h"
+#include "tools/idle_devices.h"
 #include "tools/report_charts.h"
 #include "tools/session.h"
 #include "tools/session_checks.h"
@@ -41,6 +41,7 @@ Command WhatifCommand() {
                 {"device", "NAME,...", "kinds of devices; the file's unless given", "gpu gpu_type gpu_name"},
                 {"tokens", "X", "of the whole run, e.g. 300e9 or 300B; training.tokens unless given"},
                 TrainerFlag(),
+                IdleDevicesFlag(),
                 {"days", "X", "that the run may take: names the cheapest cluster that does", "deadline time"},
                 {"budget", "X", "of US dollars that the run may cost, e.g. 2e6 or 2M", "cost max_cost"},
                 {"failures", "X", "in a million device-hours that stop the run; 19.7 unless given"},
@@ -121,16 +122,17 @@ std::vector<std::string> NoticesOf(const std::vector<Row>& rows) {
 }
 
 // An error only where it is a bug.
-absl::Status PlanPoint(const Session& session, const Trainer* trainer, SweepPoint& point) {
+absl::Status PlanPoint(const Flags& flags, const Trainer* trainer, Session& session, SweepPoint& point) {
   SearchOptions options;
   options.keep = 1;
-  absl::StatusOr<SearchResult> found = SearchFor(trainer, session, options);
+  absl::StatusOr<SearchResult> found = SearchForDevices(trainer, flags, options, session);
   if (ExitCodeOf(found.status()) == ExitCode::kBug) return found.status();
   if (!found.ok()) {
     point.problem = std::string(found.status().message());
     return absl::OkStatus();
   }
   point.best = std::move(found->ranked.front());
+  point.idle = session.idle_devices;
   if (trainer != nullptr) return absl::OkStatus();  // at that pace as it is
   MESHWRIGHT_ASSIGN_OR_RETURN(point.at_slowest, PredictAtSlowest(session.problem, point.best->strategy));
   return absl::OkStatus();
@@ -205,13 +207,14 @@ absl::StatusOr<Cluster> ClusterOfFile(const SourceFile& source, const Flags& fla
 }
 
 // Into the report; returns what there is to advise, each once.
-absl::StatusOr<std::vector<std::string>> PlanRows(const Trainer* trainer, std::vector<Row>& rows, SweepReport& report) {
+absl::StatusOr<std::vector<std::string>> PlanRows(const Flags& flags, const Trainer* trainer, std::vector<Row>& rows,
+                                                  SweepReport& report) {
   Progress progress("planning");
   std::vector<std::string> advice;
   for (Row& row : rows) {
     progress.Update(static_cast<int64_t>(report.points.size()), static_cast<int64_t>(rows.size()));
     SweepPoint& point = row.point;
-    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(*row.session, trainer, point));
+    if (row.session.has_value()) MESHWRIGHT_RETURN_IF_ERROR(PlanPoint(flags, trainer, *row.session, point));
     point.goodput =
         Goodput(point.devices, BestCheckpointInterval(point.devices, report.reliability), report.reliability);
     constexpr double kNever = 1e-6;  // of the run in steps that count: a day's work would take millennia
@@ -252,7 +255,7 @@ absl::Status RunWhatif(const Flags& flags) {
   report.tokens = session.file->training.tokens;
   MESHWRIGHT_RETURN_IF_ERROR(SetLimits(flags, report));
   MESHWRIGHT_ASSIGN_OR_RETURN(report.reliability, ReliabilityOf(flags));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(trainer, rows, report));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<std::string> advice, PlanRows(flags, trainer, rows, report));
   PrintNotices(advice);
   MarkPoints(report.points);
   if (flags.Has("chart")) {

@@ -48,7 +48,8 @@ class DecoderSearch {
     all.erase(kept, all.end());
   }
 
-  // With an empty ranking where nothing fits. What was simulated before is not simulated again.
+  // With an empty ranking where nothing fits, or nothing is fast enough. What was simulated before is not simulated
+  // again.
   absl::StatusOr<SearchResult> Run(const SearchOptions& options) {
     options_ = options;
     if (!bounded_) MESHWRIGHT_RETURN_IF_ERROR(Bound());
@@ -68,8 +69,13 @@ class DecoderSearch {
       }
       MESHWRIGHT_RETURN_IF_ERROR(SimulateBatch(batch, done - batch.size()));
     }
+    const bool stopped = done < order_.size();
     slower += static_cast<int64_t>(order_.size() - done);
     if (slower > 0) result_.pruned["slower than the best by the lower bound of its time"] += slower;
+    if (options_.faster_than.has_value() && !IsFastEnough() && (stopped || !places_.empty())) {
+      result_.none_faster = true;
+      return std::move(result_);
+    }
     for (auto& [unused, place] : places_) result_.ranked.push_back(std::move(place.candidate));
     if (!options_.predicted_again) MESHWRIGHT_RETURN_IF_ERROR(Complete(result_.ranked));
     return std::move(result_);
@@ -223,7 +229,15 @@ class DecoderSearch {
   }
 
   // Whether it could not have a place of those that there are.
-  bool IsSlower(const Bounded& bounded) const { return Full() && bounded.bound.step > LastPlace(); }
+  bool IsSlower(const Bounded& bounded) const {
+    if (options_.faster_than.has_value() && !IsFastEnough() && bounded.bound.step >= *options_.faster_than) return true;
+    return Full() && bounded.bound.step > LastPlace();
+  }
+  // Whether the best is what was asked for.
+  bool IsFastEnough() const {
+    return !places_.empty() &&
+           (!options_.faster_than.has_value() || places_.begin()->first.first < *options_.faster_than);
+  }
 
   void Rank(size_t index, const Candidate& candidate) {
     const Group group = GroupOf(index);
@@ -303,11 +317,12 @@ class DecoderSearches::Kept {
     }
     SearchResult result;
     // What is left out at first is looked at where nothing else fits.
-    for (size_t i = 0; i < std::size(kWidening) && result.ranked.empty(); ++i) {
+    for (size_t i = 0; i < std::size(kWidening) && result.ranked.empty() && !result.none_faster; ++i) {
       if (i == searches_.size()) MESHWRIGHT_RETURN_IF_ERROR(Add(kWidening[i]));
       MESHWRIGHT_ASSIGN_OR_RETURN(result, searches_[i]->Run(options));
       result.not_tried = NotTried(problem_, kWidening[i]);
     }
+    if (result.none_faster) return result;
     if (result.ranked.empty()) {
       const Space space = DecoderSpace(problem_, *facts_, kWidening[std::size(kWidening) - 1]);
       if (space.combinations.empty()) return NothingValid(asked_, *facts_, result.pruned);

@@ -107,6 +107,26 @@ TEST(DecoderSearchTest, SearchesGoOn) {
   EXPECT_GT(most, 12);
 }
 
+// With a plan at hand that is slower than the best, the result is what it is without one, though it may have looked at
+// less; with one that is as fast there is none, and little is simulated.
+TEST(DecoderSearchTest, LooksForWhatIsFasterThanAPlanAtHand) {
+  const Problem problem = ToyDecoderProblem({.layers = 4, .heads = 8, .experts = 4}, 32, A100Cluster(2));
+  ASSERT_OK_AND_ASSIGN(const SearchResult all, SearchDecoder(problem, {}));
+  const Nanos best = all.ranked.front().prediction.step;
+  ASSERT_OK_AND_ASSIGN(const SearchResult faster, SearchDecoder(problem, {.faster_than = best + Nanos(1)}));
+  EXPECT_FALSE(faster.none_faster);
+  EXPECT_EQ(ToText(faster), ToText(all));
+  ASSERT_OK_AND_ASSIGN(const SearchResult none, SearchDecoder(problem, {.faster_than = best}));
+  EXPECT_TRUE(none.none_faster);
+  EXPECT_TRUE(none.ranked.empty());
+  EXPECT_LT(none.simulated, all.simulated);
+  EXPECT_EQ(none.considered, all.considered);
+  // Where nothing fits, that is said as without it.
+  Problem small = problem;
+  small.memory_limit = MiB(1);
+  EXPECT_THAT(SearchDecoder(small, {.faster_than = best}), StatusIs(absl::StatusCode::kResourceExhausted, ""));
+}
+
 // 16 ranks with 8 experts each: two nodes of 8, or 16 groups; with tensor parallelism of 4 eight nodes of two. 128
 // ranks with an expert each have no groups of ranks, and 8 ranks lie on one node.
 TEST(ExpertGroupsTest, AreNodesOrRanks) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Candidate {
 
 struct SearchResult {
   std::vector<Candidate> ranked;          // the fastest first, at most SearchOptions::keep
+  bool none_faster = false;               // than SearchOptions::faster_than; then none is ranked
   int64_t considered = 0;                 // combinations looked at
   int64_t simulated = 0;                  // of these, lowered and simulated
   std::map<std::string, int64_t> pruned;  // reason -> how many, e.g. "does not fit in memory"
@@ -40,6 +42,9 @@ struct SearchOptions {
   // Whether candidates are for somebody who predicts them again: of decoders each number of chunks has a place of its
   // own, and predictions say no more than what the ranking is by.
   bool predicted_again = false;
+  // Of decoders, where the user has a plan already: only what takes less is worth looking for. Where nothing is known
+  // to fit and to take less, the result is `none_faster`; else it is as without this.
+  std::optional<Nanos> faster_than = std::nullopt;
   int threads = 0;                                                      // 0: as many as cores
   std::function<void(int64_t done, int64_t total)> progress = nullptr;  // called from one thread at a time
 };

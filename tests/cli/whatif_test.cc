@@ -100,7 +100,7 @@ TEST(WhatifTest, ASweepMarksTheSmallestAndTheKnee) {
   EXPECT_EQ(
       csv.substr(0, csv.find("\r\n")),
       "device,devices,fits,step_time_s,step_time_at_slowest_device_s,tokens_per_second,mfu,peak_memory_bytes,goodput,"
-      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem");
+      "run_s,device_hours,cost_usd,smallest_that_fits,knee,problem,idle_devices");
   const ToolResult failing =
       RunTool("whatif", {kTiny, "--devices=1", "--device=h100", "--tokens=1e9", "--failures=1e12"});
   EXPECT_THAT(failing.out, AllOf(HasSubstr("the run never ends"), Not(HasSubstr("inf"))));

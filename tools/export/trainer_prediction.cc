@@ -253,6 +253,7 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
                                          TrainerTimes& times, bool* finds) {
   SearchOptions more = options;
   more.predicted_again = true;
+  more.faster_than.reset();  // which is of the trainer's time
   more.keep = std::max(options.keep, kPredictedUnder);
   Searches searches(problem);
   for (bool widened = false;; widened = true) {
@@ -263,9 +264,8 @@ absl::StatusOr<SearchResult> SearchUnder(const Trainer& trainer, const Problem& 
     const int64_t size = static_cast<int64_t>(found.ranked.size());
     const Comparison of = Compare(found.ranked, under);
     const double last = ToSeconds(found.ranked.back().prediction.step);
-    const auto slower = [&](double unseen) {
-      return of.best.has_value() && last * of.least * unseen >= ToSeconds(*of.best);
-    };
+    const Nanos to_beat = std::min(of.best.value_or(kForever), options.faster_than.value_or(kForever));
+    const auto slower = [&](double unseen) { return last * of.least * unseen >= ToSeconds(to_beat); };
     const bool may_be_faster = size == more.keep && of.least > 0 && !slower(kUnseen);
     // Once more were looked at than at first, at the least multiple that was seen (DESIGN.md, 2026-11-28: what that was
     // held to).
@@ -318,6 +318,9 @@ absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& se
   if (absl::IsResourceExhausted(ranked.status())) return WithExit(ExitCode::kNothingFits, ranked.status());
   if (ranked.ok()) {
     ranked->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    ranked->none_faster =
+        options.faster_than.has_value() && ranked->ranked.front().prediction.step >= *options.faster_than;
+    if (ranked->none_faster) ranked->ranked.clear();
   }
   return ranked;
 }
