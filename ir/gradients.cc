@@ -33,8 +33,8 @@ class Gradients {
 
   const Tensor& tensor(TensorId id) const { return c_.builder.graph().tensor(id); }
   // An operand's part of the forward rule as text: In(0) is "m k" for "m k, k n -> m n".
-  std::string In(size_t i) const { return Text(op_.rule.inputs[i]); }
-  std::string Out(size_t i = 0) const { return Text(op_.rule.outputs[i]); }
+  std::string In(size_t i) const { return Text(op_.rule->inputs[i]); }
+  std::string Out(size_t i = 0) const { return Text(op_.rule->outputs[i]); }
   std::string Text(const OperandRule& operand) const { return Text(op_.rule, operand); }
   static std::string Text(const IndexRule& rule, const OperandRule& operand) {
     return absl::StrJoin(operand, " ", [&rule](std::string* out, const DimRule& dim) {
@@ -83,7 +83,7 @@ class Gradients {
   // dz has the shape of the output; gives it to input i, summed over the dims that were broadcast.
   absl::Status Reduce(TensorId dz, size_t i, double scale = 1) {
     if (!Wanted(i)) return absl::OkStatus();
-    const bool same = op_.rule.inputs[i] == op_.rule.outputs[0];
+    const bool same = op_.rule->inputs[i] == op_.rule->outputs[0];
     if (same && scale == 1 && !c_.accumulator(op_.inputs[i]).valid()) {
       c_.contribute(op_.inputs[i], dz);
       return absl::OkStatus();
@@ -289,7 +289,7 @@ absl::Status Gradients::Exchanged() {
   const std::string back = absl::StrCat(Out(), " -> ", In(0));
   const Shape shape = tensor(op_.inputs[0]).shape;
   if (const std::optional<ExchangedBroadcast> cast = BroadcastOf(sources, shape); cast.has_value()) {
-    OperandRule others = op_.rule.inputs[0];
+    OperandRule others = op_.rule->inputs[0];
     others.erase(others.begin() + cast->begin, others.begin() + cast->end);
     MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId sum,
                                 Elementwise(OpKind::kReduceSum, {dy_}, absl::StrCat(Out(), " -> ", Text(others))));
@@ -357,7 +357,7 @@ absl::Status Gradients::MergedAttention() {
   if (blocks.size() < 2) return absl::InternalError("MergeAttention of one block");
   const Op exchange = c_.builder.graph().op(tensor(blocks[1].inputs[1]).producer);
   const std::string y = Out(), rows = Out(1);
-  const auto in_block = [&](size_t i) { return Text(blocks[0].rule, blocks[0].rule.inputs[i]); };
+  const auto in_block = [&](size_t i) { return Text(blocks[0].rule, blocks[0].rule->inputs[i]); };
   const std::string q = in_block(0), kv = in_block(1);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId queries, c_.saved(blocks[0].inputs[0]));
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId result, c_.saved(op_.outputs[0]));

@@ -15,6 +15,11 @@ absl::Status OpError(absl::string_view name, OpKind kind, absl::string_view what
   return absl::InvalidArgumentError(absl::StrCat("operator \"", name, "\" (", NameOf(kind), "): ", what));
 }
 
+absl::StatusOr<Shared<IndexRule>> RuleOf(const GraphBuilder::OpSpec& spec, absl::Span<const Shape> inputs) {
+  if (!spec.rule.empty()) return ParsedRule(spec.rule);
+  return InstantiateRule(InfoOf(spec.kind).rule, inputs);
+}
+
 // Fills the dims that the rule leaves open, or says what is missing.
 absl::Status FillOpenDims(const GraphBuilder::OpSpec& spec, std::vector<Shape>& shapes) {
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -123,10 +128,11 @@ TensorId GraphBuilder::Parameter(std::string name, DType dtype, Shape shape, Ini
 absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
   std::vector<Shape> inputs;
   for (TensorId id : spec.inputs) inputs.push_back(graph_.tensor(id).shape);
-  absl::StatusOr<IndexRule> rule =
-      spec.rule.empty() ? InstantiateRule(InfoOf(spec.kind).rule, inputs) : ParseRule(spec.rule);
-  if (!rule.ok()) return OpError(spec.name, spec.kind, rule.status().message());
-  if (rule->inputs.empty() && inputs.size() == 1) rule->inputs.emplace_back();  // as text, one scalar looks like none
+  absl::StatusOr<Shared<IndexRule>> found = RuleOf(spec, inputs);
+  if (!found.ok()) return OpError(spec.name, spec.kind, found.status().message());
+  Shared<IndexRule>& rule = *found;
+  // As text, one scalar looks like none.
+  if (rule->inputs.empty() && inputs.size() == 1) rule.Change([](IndexRule& own) { own.inputs.emplace_back(); });
   std::vector<Shape> known;
   for (TensorId id : spec.outputs) known.push_back(graph_.tensor(id).shape);
   const absl::StatusOr<Shape> extents = LabelExtents(*rule, inputs, known);
@@ -157,7 +163,7 @@ absl::StatusOr<std::vector<TensorId>> GraphBuilder::Add(OpSpec spec) {
   op.name = std::move(spec.name);
   op.kind = spec.kind;
   op.inputs = std::move(spec.inputs);
-  op.rule = *std::move(rule);
+  op.rule = std::move(rule);
   op.attrs = spec.attrs;
   op.phase = spec.phase;
   op.segment = segment_;

@@ -29,6 +29,7 @@
 #include "ir/ids.h"
 #include "ir/index_rule.h"
 #include "ir/op_list.h"
+#include "ir/shared.h"
 
 namespace meshwright {
 
@@ -105,7 +106,7 @@ struct Op {
   std::string name;
   OpKind kind = OpKind::kFill;
   std::vector<TensorId> inputs, outputs;
-  IndexRule rule;
+  Shared<IndexRule> rule;
   OpAttrs attrs;
   Phase phase = Phase::kForward;
   SegmentId segment;

@@ -1,6 +1,9 @@
 #include "ir/index_rule.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
@@ -135,6 +138,16 @@ absl::StatusOr<IndexRule> ParseRule(absl::string_view text) {
   IndexRule rule;
   for (absl::string_view operand : parts.inputs) MESHWRIGHT_RETURN_IF_ERROR(AddOperand(operand, rule, rule.inputs));
   for (absl::string_view operand : parts.outputs) MESHWRIGHT_RETURN_IF_ERROR(AddOperand(operand, rule, rule.outputs));
+  return rule;
+}
+
+absl::StatusOr<Shared<IndexRule>> ParsedRule(absl::string_view text) {
+  constexpr size_t kMost = 4096;  // of some hundred bytes each
+  thread_local std::map<std::string, Shared<IndexRule>, std::less<>> parsed;
+  if (const auto found = parsed.find(text); found != parsed.end()) return found->second;
+  MESHWRIGHT_ASSIGN_OR_RETURN(Shared<IndexRule> rule, ParseRule(text));
+  if (parsed.size() >= kMost) parsed.clear();
+  parsed.emplace(text, rule);
   return rule;
 }
 

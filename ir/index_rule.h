@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/layout.h"
+#include "ir/shared.h"
 
 namespace meshwright {
 
@@ -59,6 +60,8 @@ struct IndexRule {
 
 // Parses a rule without '...'. kInvalidArgument names the offending text.
 absl::StatusOr<IndexRule> ParseRule(absl::string_view text);
+// The same, shared by all that a thread asks for: operators are many, and their rules few.
+absl::StatusOr<Shared<IndexRule>> ParsedRule(absl::string_view text);
 std::string ToText(const IndexRule& rule);
 
 // "d0 d1, d0 d1 -> d0 d1": of an elementwise op, each operand of `rank` dims.

@@ -69,23 +69,23 @@ absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const st
     return OpError(
         op, absl::StrCat("the strategy has ", tuples.size(), " tuples, the operator ", op.inputs.size(), " inputs"));
   }
-  std::vector<int64_t> pieces(op.rule.labels.size(), 0);
+  std::vector<int64_t> pieces(op.rule->labels.size(), 0);
   for (size_t i = 0; i < tuples.size(); ++i) {
     MESHWRIGHT_RETURN_IF_ERROR(CheckTuple(op, graph.tensor(op.inputs[i]).shape, i, tuples[i]));
     for (size_t d = 0; d < tuples[i].size(); ++d) {
-      const int label = op.rule.inputs[i][d].label;
+      const int label = op.rule->inputs[i][d].label;
       if (label == DimRule::kUnsplit) {
         if (tuples[i][d] == 1) continue;
         return OpError(op, absl::StrCat("input ", i, " has size 1 in dim ", d, " and cannot be split"));
       }
       if (pieces[label] != 0 && pieces[label] != tuples[i][d]) {
-        const bool contracting = !op.rule.InOutput(label, 0);
+        const bool contracting = !op.rule->InOutput(label, 0);
         return OpError(op, absl::StrCat(contracting ? "the contracting dimension must be split equally: "
                                                     : "dims that belong together must be split equally: ",
                                         "found ", pieces[label], " and ", tuples[i][d], " pieces"));
       }
       pieces[label] = tuples[i][d];
-      if (op.rule.labels[label].whole && tuples[i][d] != 1) {
+      if (op.rule->labels[label].whole && tuples[i][d] != 1) {
         return OpError(op,
                        absl::StrCat("dim ", d, " of input ", i, " must stay whole, found ", tuples[i][d], " pieces"));
       }
@@ -98,7 +98,7 @@ absl::StatusOr<OpStrategy> FromTuples(const Op& op, const Graph& graph, const st
                                     " devices; the product must divide them"));
   }
   // The device matrix: one axis per label, the repeat axis last and fastest (S4.5).
-  Assignment assignment(op.rule.labels.size());
+  Assignment assignment(op.rule->labels.size());
   int64_t stride = ranks_per_stage;
   for (const size_t label : MatrixOrder(op.rule)) {
     stride /= pieces[label];
@@ -115,18 +115,18 @@ absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const 
     return OpError(op, absl::StrCat("the strategy has ", strategy.inputs.size(), " layouts, the operator ",
                                     op.inputs.size(), " inputs"));
   }
-  Assignment assignment(op.rule.labels.size());
-  std::vector<bool> set(op.rule.labels.size(), false);
+  Assignment assignment(op.rule->labels.size());
+  std::vector<bool> set(op.rule->labels.size(), false);
   for (size_t i = 0; i < strategy.inputs.size(); ++i) {
     const Layout& layout = strategy.inputs[i];
     const absl::Status fits = CheckLayout(graph.tensor(op.inputs[i]).shape, layout, mesh);
     if (!fits.ok()) return OpError(op, absl::StrCat("input ", i, ": ", fits.message()));
     for (size_t d = 0; d < layout.dims.size(); ++d) {
-      const int label = op.rule.inputs[i][d].label;
+      const int label = op.rule->inputs[i][d].label;
       if (label == DimRule::kUnsplit || layout.dims[d].empty()) {
         if (label != DimRule::kUnsplit && set[label] && !assignment[label].empty()) {
           return OpError(
-              op, absl::StrCat("\"", op.rule.labels[label].name, "\" is split in one input and whole in input ", i,
+              op, absl::StrCat("\"", op.rule->labels[label].name, "\" is split in one input and whole in input ", i,
                                "; the contracting dimension must be split equally"));
         }
         if (label != DimRule::kUnsplit) set[label] = true;
@@ -135,14 +135,14 @@ absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const 
         }
         continue;
       }
-      if (op.rule.labels[label].whole && mesh.SizeOf(layout.dims[d]) > 1) {
+      if (op.rule->labels[label].whole && mesh.SizeOf(layout.dims[d]) > 1) {
         return OpError(op, absl::StrCat("dim ", d, " of input ", i, " must stay whole"));
       }
       if (set[label] && assignment[label] != layout.dims[d]) {
         return OpError(
             op,
             absl::StrCat("the contracting dimension must be split equally, over the same axes in the same order: \"",
-                         op.rule.labels[label].name, "\" differs in input ", i));
+                         op.rule->labels[label].name, "\" differs in input ", i));
       }
       assignment[label] = layout.dims[d];
       set[label] = true;
@@ -154,8 +154,8 @@ absl::StatusOr<Assignment> AssignmentOf(const Op& op, const Graph& graph, const 
       for (AxisId x : assignment[a]) {
         for (AxisId y : assignment[b]) {
           if (mesh.Orthogonal(x, y)) continue;
-          return OpError(op, absl::StrCat("axis ", mesh.axis(x).name, " splits both \"", op.rule.labels[a].name,
-                                          "\" and \"", op.rule.labels[b].name, "\""));
+          return OpError(op, absl::StrCat("axis ", mesh.axis(x).name, " splits both \"", op.rule->labels[a].name,
+                                          "\" and \"", op.rule->labels[b].name, "\""));
         }
       }
     }
@@ -176,7 +176,7 @@ absl::Status CheckPieces(const Op& op, const Graph& graph, int label, const Axis
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Tensor& tensor = graph.tensor(op.inputs[i]);
     for (size_t d = 0; d < tensor.shape.size(); ++d) {
-      const DimRule& dim = op.rule.inputs[i][d];
+      const DimRule& dim = op.rule->inputs[i][d];
       if (dim.label != label) continue;
       if (dim.own_size) return OpError(op, absl::StrCat("dim ", d, " of input ", i, " has a size of its own"));
       if (tensor.shape[d] % all != 0) {
@@ -199,8 +199,8 @@ absl::Status CheckPieces(const Op& op, const Graph& graph, int label, const Axis
 absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrategy& strategy, const Mesh& mesh) {
   if (!strategy.interleaved.has_value()) return absl::OkStatus();
   const Interleaving& pieces = *strategy.interleaved;
-  const int label = op.rule.FindLabel(pieces.label);
-  if (label < 0 || !op.rule.InInputs(label)) {
+  const int label = op.rule->FindLabel(pieces.label);
+  if (label < 0 || !op.rule->InInputs(label)) {
     return OpError(op, absl::StrCat("interleaved: no input has the label \"", pieces.label, "\""));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(op, graph, strategy, mesh));
@@ -209,10 +209,10 @@ absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrateg
     return OpError(op, absl::StrCat("interleaved: found ", pieces.pieces, " pieces behind ", pieces.axes_before,
                                     " axes, wanted at least 1, behind at most the ", axes.size(), " of the label"));
   }
-  if (op.rule.labels[static_cast<size_t>(label)].whole) {
+  if (op.rule->labels[static_cast<size_t>(label)].whole) {
     return OpError(op, absl::StrCat("interleaved_parallel splits \"", pieces.label, "\", which must stay whole"));
   }
-  for (const OperandRule& output : op.rule.outputs) {
+  for (const OperandRule& output : op.rule->outputs) {
     if (HasLabel(output, label)) continue;
     return OpError(op, absl::StrCat("interleaved_parallel splits \"", pieces.label,
                                     "\", which is reduced: the pieces' results would be summands, not parts"));
@@ -223,8 +223,8 @@ absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrateg
     return OpError(op, "interleaved_parallel: it is a step of a larger operator, which alone has a gradient");
   }
   // Of experts and their groups, which ones a rank has.
-  const bool experts = (op.kind == OpKind::kDispatch && op.rule.outputs[0][0].label == label) ||
-                       (op.kind == OpKind::kCombine && op.rule.inputs[0][0].label == label);
+  const bool experts = (op.kind == OpKind::kDispatch && op.rule->outputs[0][0].label == label) ||
+                       (op.kind == OpKind::kCombine && op.rule->inputs[0][0].label == label);
   if (UsesPlace(op.kind) || experts) {
     return OpError(op, "interleaved_parallel: its kernel looks at places in the whole, which a piece does not know");
   }
@@ -235,7 +235,7 @@ absl::Status CheckInterleaving(const Op& op, const Graph& graph, const OpStrateg
   const Shape& shape = graph.tensor(op.outputs[0]).shape;
   for (size_t d = 0; d < shape.size() && d < strategy.output->dims.size(); ++d) {
     const int64_t all = mesh.SizeOf(strategy.output->dims[d]) * pieces.pieces;
-    if (op.rule.outputs[0][d].label != label || shape[d] % all == 0) continue;
+    if (op.rule->outputs[0][d].label != label || shape[d] % all == 0) continue;
     return OpError(op, absl::StrCat("interleaved_parallel: dim ", d, " of the output is ", shape[d], ", which ", all,
                                     " pieces do not divide"));
   }

@@ -73,39 +73,39 @@ absl::StatusOr<std::optional<Interleaving>> InterleavingOf(const Op& op, const s
                                                            int64_t pieces) {
   int label = DimRule::kUnsplit;
   size_t before = 0;
-  for (size_t i = 0; i < inputs.size() && i < op.rule.inputs.size(); ++i) {
-    if (!inputs[i].has_value() || inputs[i]->first >= op.rule.inputs[i].size()) continue;
-    const int own = op.rule.inputs[i][inputs[i]->first].label;
+  for (size_t i = 0; i < inputs.size() && i < op.rule->inputs.size(); ++i) {
+    if (!inputs[i].has_value() || inputs[i]->first >= op.rule->inputs[i].size()) continue;
+    const int own = op.rule->inputs[i][inputs[i]->first].label;
     if (own == DimRule::kUnsplit) {
       return OpError(op, absl::StrCat("input ", i, " has size 1 in dim ", inputs[i]->first,
                                       " and cannot be split by interleaved_parallel"));
     }
     if (label != DimRule::kUnsplit && own != label) {
-      return OpError(op, absl::StrCat("interleaved_parallel splits both \"", op.rule.labels[label].name, "\" and \"",
-                                      op.rule.labels[own].name, "\""));
+      return OpError(op, absl::StrCat("interleaved_parallel splits both \"", op.rule->labels[label].name, "\" and \"",
+                                      op.rule->labels[own].name, "\""));
     }
     label = own;
     before = inputs[i]->second;
   }
   if (label == DimRule::kUnsplit || pieces == 1) return std::nullopt;
-  for (size_t i = 0; i < inputs.size() && i < op.rule.inputs.size(); ++i) {
-    for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
-      if (op.rule.inputs[i][d].label != label || inputs[i] == Matrix::Place({d, before})) continue;
-      return OpError(op, absl::StrCat("\"", op.rule.labels[label].name,
+  for (size_t i = 0; i < inputs.size() && i < op.rule->inputs.size(); ++i) {
+    for (size_t d = 0; d < op.rule->inputs[i].size(); ++d) {
+      if (op.rule->inputs[i][d].label != label || inputs[i] == Matrix::Place({d, before})) continue;
+      return OpError(op, absl::StrCat("\"", op.rule->labels[label].name,
                                       "\" must be split by interleaved_parallel at the same place in every input, in "
                                       "input ",
                                       i, " it is not"));
     }
   }
-  return Interleaving{op.rule.labels[label].name, pieces, static_cast<int64_t>(before)};
+  return Interleaving{op.rule->labels[label].name, pieces, static_cast<int64_t>(before)};
 }
 
 // The out layout names the pieces where the output has them, and nowhere else.
 absl::Status CheckOutputPlace(const Op& op, const std::optional<Interleaving>& pieces, const Matrix::Place& found) {
-  const int label = pieces.has_value() ? op.rule.FindLabel(pieces->label) : DimRule::kUnsplit;
+  const int label = pieces.has_value() ? op.rule->FindLabel(pieces->label) : DimRule::kUnsplit;
   Matrix::Place wanted;
-  for (size_t d = 0; pieces.has_value() && d < op.rule.outputs[0].size(); ++d) {
-    if (op.rule.outputs[0][d].label == label) wanted = {d, static_cast<size_t>(pieces->axes_before)};
+  for (size_t d = 0; pieces.has_value() && d < op.rule->outputs[0].size(); ++d) {
+    if (op.rule->outputs[0][d].label == label) wanted = {d, static_cast<size_t>(pieces->axes_before)};
   }
   if (found == wanted) return absl::OkStatus();
   return OpError(op, wanted.has_value() ? absl::StrCat("out_strategy must name interleaved_parallel in dim ",

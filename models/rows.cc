@@ -23,13 +23,13 @@ int DimOfView(const Shape& from, int dim, const Shape& to) {
 int DimOfOutput(const Op& op, size_t input, int dim, size_t output, const Graph& graph) {
   const Shape &from = graph.tensor(op.inputs[input]).shape, &to = graph.tensor(op.outputs[output]).shape;
   if (op.kind == OpKind::kReshape) return DimOfView(from, dim, to);
-  const int8_t label = op.rule.inputs[input][dim].label;
-  const OperandRule& dims = op.rule.outputs[output];
+  const int8_t label = op.rule->inputs[input][dim].label;
+  const OperandRule& dims = op.rule->outputs[output];
   for (size_t d = 0; d < dims.size(); ++d) {
     if (label >= 0 && dims[d].label == label) return static_cast<int>(d);
   }
   // What wants them whole and has a dim of its own in their place.
-  const bool cut = label >= 0 && op.rule.labels[label].whole && to.size() == from.size();
+  const bool cut = label >= 0 && op.rule->labels[label].whole && to.size() == from.size();
   return cut && dims[dim].label >= 0 ? dim : -1;
 }
 
@@ -48,7 +48,8 @@ void NameRows(Graph& graph) {
         int& of_output = rows[op.outputs[o].index()];
         if (of_output < 0) of_output = DimOfOutput(op, i, dim, o, graph);
       }
-      if (op.kind == OpKind::kDropout) op.rule.labels[op.rule.inputs[i][dim].label].name = std::string(kRowsLabel);
+      if (op.kind != OpKind::kDropout) continue;
+      op.rule.Change([&](IndexRule& own) { own.labels[own.inputs[i][dim].label].name = std::string(kRowsLabel); });
     }
   }
 }

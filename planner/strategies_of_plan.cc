@@ -120,7 +120,7 @@ Described Describe(const Op& op, const Graph& graph, const OpStrategy& strategy,
       product *= out.dev_matrix.back();
     }
     if (product < ranks) out.dev_matrix.push_back(ranks / product);
-    for (const OperandRule& input : op.rule.inputs) {
+    for (const OperandRule& input : op.rule->inputs) {
       std::vector<std::vector<int64_t>>& map = out.tensor_maps.emplace_back();
       for (const DimRule& dim : input) {
         std::vector<int64_t>& axes = map.emplace_back();
@@ -137,7 +137,7 @@ Described Describe(const Op& op, const Graph& graph, const OpStrategy& strategy,
   out.dev_matrix = used.matrix();
   for (const Layout& input : strategy.inputs) out.tensor_maps.push_back(used.MapOf(input));
   const std::optional<Interleaving>& pieces = strategy.interleaved;
-  const int label = pieces.has_value() ? op.rule.FindLabel(pieces->label) : DimRule::kUnsplit;
+  const int label = pieces.has_value() ? op.rule->FindLabel(pieces->label) : DimRule::kUnsplit;
   OpSharding sharding;
   sharding.device_matrix = used.matrix();
   if (pieces.has_value()) sharding.device_matrix.push_back(pieces->pieces);
@@ -146,10 +146,10 @@ Described Describe(const Op& op, const Graph& graph, const OpStrategy& strategy,
   }
   if (pieces.has_value()) sharding.axes.back() = std::string(kInterleavedAxis);
   for (size_t i = 0; i < strategy.inputs.size(); ++i) {
-    sharding.inputs.push_back(used.ShardingOf(strategy.inputs[i], op.rule.inputs[i], label, pieces));
+    sharding.inputs.push_back(used.ShardingOf(strategy.inputs[i], op.rule->inputs[i], label, pieces));
   }
   if (strategy.output.has_value()) {
-    sharding.output = used.ShardingOf(*strategy.output, op.rule.outputs[0], label, pieces);
+    sharding.output = used.ShardingOf(*strategy.output, op.rule->outputs[0], label, pieces);
   }
   out.sharding = std::move(sharding);
   return out;

@@ -33,7 +33,7 @@ absl::Status Evaluate(const Graph& graph, size_t first, size_t last, Values& val
       output = OwnedTensor(DType::kFloat64, graph.tensor(id).shape);
       outputs.push_back(output.View());
     }
-    MESHWRIGHT_RETURN_IF_ERROR(RunHostKernel({op.kind, &op.attrs, &op.rule, 0, 1, inputs, outputs}));
+    MESHWRIGHT_RETURN_IF_ERROR(RunHostKernel({op.kind, &op.attrs, &*op.rule, 0, 1, inputs, outputs}));
   }
   return absl::OkStatus();
 }

@@ -26,15 +26,15 @@ bool Divides(const Op& op, const Graph& graph, size_t label, int64_t pieces) {
     }
     return true;
   };
-  return check(op.rule.inputs, op.inputs) && check(op.rule.outputs, op.outputs);
+  return check(op.rule->inputs, op.inputs) && check(op.rule->outputs, op.outputs);
 }
 
 absl::StatusOr<Assignment> FromRules(const Op& op, const Graph& graph, const Strategy& strategy) {
-  Assignment assignment(op.rule.labels.size());
+  Assignment assignment(op.rule->labels.size());
   AxisList used;
   for (const LabelRule& rule : strategy.rules) {
-    const int label = op.rule.FindLabel(rule.label);
-    if (label < 0 || op.rule.labels[label].whole || !assignment[label].empty()) continue;
+    const int label = op.rule->FindLabel(rule.label);
+    if (label < 0 || op.rule->labels[label].whole || !assignment[label].empty()) continue;
     const bool taken = absl::c_any_of(rule.axes, [&](AxisId id) { return absl::c_linear_search(used, id); });
     if (taken) continue;
     const int64_t pieces = strategy.mesh.SizeOf(rule.axes);
@@ -48,9 +48,9 @@ absl::StatusOr<Assignment> FromRules(const Op& op, const Graph& graph, const Str
 }
 
 Assignment FromForward(const Op& op, const Op& forward, const Assignment& of_forward) {
-  Assignment assignment(op.rule.labels.size());
-  for (size_t label = 0; label < op.rule.labels.size(); ++label) {
-    const int same = forward.rule.FindLabel(op.rule.labels[label].name);
+  Assignment assignment(op.rule->labels.size());
+  for (size_t label = 0; label < op.rule->labels.size(); ++label) {
+    const int same = forward.rule->FindLabel(op.rule->labels[label].name);
     if (same >= 0) assignment[label] = of_forward[same];
   }
   return assignment;
@@ -193,10 +193,10 @@ class Completion {
     if (const auto fed = strategy_.inputs.find(result_.graph.tensor(input).name); fed != strategy_.inputs.end()) {
       if (result_.graph.tensor(input).kind == TensorKind::kInput) layout = fed->second;
     }
-    Assignment assignment(op.rule.labels.size());
-    for (size_t d = 0; d < layout.dims.size() && d < op.rule.inputs[0].size(); ++d) {
-      const int label = op.rule.inputs[0][d].label;
-      if (label >= 0 && !op.rule.labels[label].whole) assignment[label] = layout.dims[d];
+    Assignment assignment(op.rule->labels.size());
+    for (size_t d = 0; d < layout.dims.size() && d < op.rule->inputs[0].size(); ++d) {
+      const int label = op.rule->inputs[0][d].label;
+      if (label >= 0 && !op.rule->labels[label].whole) assignment[label] = layout.dims[d];
     }
     return assignment;
   }
@@ -226,13 +226,13 @@ class Completion {
     const Graph& graph = result_.graph;
     const Op& op = graph.op(id);
     Assignment& assignment = result_.assignments[id.index()];
-    assignment.resize(op.rule.labels.size());
+    assignment.resize(op.rule->labels.size());
     if (op.forward.valid()) {
       assignment = FromForward(op, graph.op(op.forward), result_.assignments[op.forward.index()]);
     } else if (const TensorId of = graph.tensor(op.outputs[0]).gradient_of; of.valid()) {
       // A sum of gradients: dims are labels in order.
       const Layout& layout = result_.natural[of.index()];
-      for (size_t d = 0; d < layout.dims.size(); ++d) assignment[op.rule.outputs[0][d].label] = layout.dims[d];
+      for (size_t d = 0; d < layout.dims.size(); ++d) assignment[op.rule->outputs[0][d].label] = layout.dims[d];
     }
     PassSumOn(op, id);
     MESHWRIGHT_RETURN_IF_ERROR(Check(id));
@@ -250,7 +250,7 @@ class Completion {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const TensorId input = op.inputs[i];
       const bool alone = ReadersOf(input).size() == 1 && result_.outputs.count(input) == 0;
-      if (!alone || op.rule.inputs[i] != op.rule.outputs[0] ||
+      if (!alone || op.rule->inputs[i] != op.rule->outputs[0] ||
           !SamePlacement(result_.graph.tensor(input).shape, result_.natural[input.index()], first, result_.mesh)) {
         return;
       }

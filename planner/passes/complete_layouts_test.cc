@@ -47,7 +47,7 @@ absl::StatusOr<ShardedGraph> Complete(Graph forward, const Strategy& strategy) {
 // "m=x4 k=x2.x1" for one op: the labels that are split.
 std::string Assigned(const ShardedGraph& sharded, size_t op) {
   std::vector<std::string> parts;
-  const std::vector<Label>& labels = sharded.graph.ops[op].rule.labels;
+  const std::vector<Label>& labels = sharded.graph.ops[op].rule->labels;
   for (size_t label = 0; label < labels.size(); ++label) {
     const AxisList& axes = sharded.assignments[op][label];
     if (axes.empty()) continue;
@@ -111,8 +111,8 @@ TEST(CompleteLayoutsTest, BackwardFollowsForward) {
   for (size_t i = 0; i < sharded.graph.ops.size(); ++i) {
     const Op& op = sharded.graph.ops[i];
     if (op.phase == Phase::kForward || !op.forward.valid()) continue;
-    for (size_t label = 0; label < op.rule.labels.size(); ++label) {
-      const int of_forward = sharded.graph.op(op.forward).rule.FindLabel(op.rule.labels[label].name);
+    for (size_t label = 0; label < op.rule->labels.size(); ++label) {
+      const int of_forward = sharded.graph.op(op.forward).rule->FindLabel(op.rule->labels[label].name);
       ASSERT_GE(of_forward, 0);
       EXPECT_EQ(sharded.assignments[i][label], sharded.assignments[op.forward.index()][of_forward]) << op.name;
       ++checked;

@@ -48,8 +48,8 @@ TEST(DifferentiateTest, AChain) {
   for (const Op& op : graph.ops) {
     if (op.phase == Phase::kForward || op.kind == OpKind::kFill) continue;
     ASSERT_TRUE(op.forward.valid()) << op.name;
-    for (const Label& label : op.rule.labels) {
-      EXPECT_GE(graph.op(op.forward).rule.FindLabel(label.name), 0) << op.name << " " << label.name;
+    for (const Label& label : op.rule->labels) {
+      EXPECT_GE(graph.op(op.forward).rule->FindLabel(label.name), 0) << op.name << " " << label.name;
     }
   }
 }

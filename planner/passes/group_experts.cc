@@ -47,7 +47,7 @@ class Grouper {
     op.name = std::move(name);
     op.inputs = std::move(inputs);
     op.outputs = std::move(outputs);
-    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(rule));
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(rule));
     Put(std::move(op));
     return absl::OkStatus();
   }
@@ -96,7 +96,7 @@ class Grouper {
     const TensorId sent_logits =
         NewTensor(logits, absl::StrCat(op.name, "/logits"), {groups_, places, x[1], graph_.tensor(logits).shape[2]});
     sent_[logits] = {sent_logits, places};
-    const Operands o = OperandsOf(op.rule, op.rule.inputs[0], op.rule.inputs[1]);
+    const Operands o = OperandsOf(op.rule, op.rule->inputs[0], op.rule->inputs[1]);
     MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kToGroups, absl::StrCat(op.name, "/groups"), {tokens, logits},
                                    {sent, sent_logits},
                                    absl::StrCat(o.tokens, "!, ", o.logits, " -> ", o.groups, "!, ", o.groups_logits)));
@@ -114,7 +114,7 @@ class Grouper {
     const auto& [sent_logits, places] = sent->second;
     const Shape y = graph_.tensor(op.outputs[0]).shape;
     const TensorId parts = NewTensor(op.outputs[0], absl::StrCat(op.name, "/parts"), {groups_, places, y[1], y[2]});
-    const Operands o = OperandsOf(op.rule, op.rule.outputs[0], op.rule.inputs[1]);
+    const Operands o = OperandsOf(op.rule, op.rule->outputs[0], op.rule->inputs[1]);
     MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kCombine, op.name, {op.inputs[0], sent_logits}, {parts},
                                    absl::StrCat(o.slots, ", ", o.parts_logits, " -> ", o.parts)));
     return Put(op, OpKind::kFromGroups, absl::StrCat(op.name, "/groups"), {parts, logits}, op.outputs,

@@ -82,12 +82,12 @@ class Interleaver {
 
   // The op once for each piece.
   absl::Status Split(const Op& op, const OpStrategy& own, const Interleaving& pieces, const Assignment& assignment) {
-    const int label = op.rule.FindLabel(pieces.label);
+    const int label = op.rule->FindLabel(pieces.label);
     const AxisList& axes = assignment[static_cast<size_t>(label)];
     const AxisList before(axes.begin(), axes.begin() + pieces.axes_before);
     std::vector<Op> copies(static_cast<size_t>(pieces.pieces), op);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const int dim = DimOf(op.rule.inputs[i], label);
+      const int dim = DimOf(op.rule->inputs[i], label);
       if (dim < 0) {
         MESHWRIGHT_RETURN_IF_ERROR(MakeWhole(op.inputs[i]));
         continue;
@@ -97,7 +97,7 @@ class Interleaver {
       for (size_t k = 0; k < copies.size(); ++k) copies[k].inputs[i] = ids[k];
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
-      Pieces way{static_cast<size_t>(DimOf(op.rule.outputs[o], label)), pieces.pieces, before, {}};
+      Pieces way{static_cast<size_t>(DimOf(op.rule->outputs[o], label)), pieces.pieces, before, {}};
       for (size_t k = 0; k < copies.size(); ++k) {
         way.ids.push_back(NewTensor(op.outputs[o], absl::StrCat(At(op.outputs[o]).name, "/", k)));
         At(way.ids.back()).shape[way.dim] /= pieces.pieces;
@@ -168,7 +168,7 @@ class Interleaver {
     int64_t num_blocks = 1;
   };
   Forms FormsOf(const Op& op, const OperandRule& operand, const Pieces& way, const std::vector<AxisList>& axes) const {
-    const std::string& name = op.rule.labels[static_cast<size_t>(operand[way.dim].label)].name;
+    const std::string& name = op.rule->labels[static_cast<size_t>(operand[way.dim].label)].name;
     Forms forms;
     forms.num_blocks = result_.strategy.mesh.SizeOf(way.before);
     const auto with = [&](absl::string_view instead) { return Dims(op.rule, operand, way.dim, instead); };
@@ -180,7 +180,7 @@ class Interleaver {
     forms.piece_blocks = with(absl::StrCat(block, kPiece, "!"));
     for (size_t d = 0; d < operand.size(); ++d) {
       if (operand[d].label == DimRule::kUnsplit) continue;
-      forms.axes[op.rule.labels[static_cast<size_t>(operand[d].label)].name] = d == way.dim ? way.before : axes[d];
+      forms.axes[op.rule->labels[static_cast<size_t>(operand[d].label)].name] = d == way.dim ? way.before : axes[d];
     }
     return forms;
   }
@@ -200,7 +200,7 @@ class Interleaver {
     }
     MESHWRIGHT_RETURN_IF_ERROR(MakeWhole(whole));
     const std::vector<AxisList> axes(own.inputs[i].dims.begin(), own.inputs[i].dims.end());
-    const Forms forms = FormsOf(op, op.rule.inputs[i], way, axes);
+    const Forms forms = FormsOf(op, op.rule->inputs[i], way, axes);
     const std::string name = absl::StrCat(op.name, "/in", i);
     const bool blocked = forms.num_blocks > 1;
     TensorId from = whole;
@@ -240,7 +240,7 @@ class Interleaver {
     const Pending pending = std::move(found->second);
     pending_.erase(found);
     const Pieces& way = pending.pieces;
-    const OperandRule& operand = pending.op.rule.outputs[pending.output];
+    const OperandRule& operand = pending.op.rule->outputs[pending.output];
     const Forms forms = FormsOf(pending.op, operand, way, pending.axes);
     const std::string name = absl::StrCat(pending.op.name, "/out", pending.output);
     const bool blocked = forms.num_blocks > 1;
@@ -278,10 +278,10 @@ class Interleaver {
     op.outputs = std::move(outputs);
     op.segment = of.segment;
     op.recompute_group = of.recompute_group;
-    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(rule));
-    Assignment assignment(op.rule.labels.size());
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(rule));
+    Assignment assignment(op.rule->labels.size());
     for (size_t label = 0; label < assignment.size(); ++label) {
-      const auto found = axes.find(op.rule.labels[label].name);
+      const auto found = axes.find(op.rule->labels[label].name);
       if (found != axes.end()) assignment[label] = found->second;
     }
     OpStrategy own;

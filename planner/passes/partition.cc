@@ -279,7 +279,7 @@ class Partitioner {
     const auto axes_of = [&](size_t begin, size_t end) {
       AxisList axes;
       for (size_t d = begin; d < end; ++d) {
-        const int8_t label = op.rule.inputs[0][d].label;
+        const int8_t label = op.rule->inputs[0][d].label;
         if (label >= 0) axes.insert(axes.end(), assignment[label].begin(), assignment[label].end());
       }
       return axes;

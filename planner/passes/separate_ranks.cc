@@ -52,7 +52,7 @@ class Separator {
   absl::StatusOr<Assignment> AssignmentFor(const Op& op) const {
     const auto own = strategy_.ops.find(op.name);
     if (own != strategy_.ops.end()) return AssignmentOf(op, graph_, own->second, strategy_.mesh);
-    return Assignment(op.rule.labels.size());
+    return Assignment(op.rule->labels.size());
   }
 
   // Whose values count ranks along these axes.
@@ -88,7 +88,7 @@ class Separator {
   int OwnRows(const Op& op, const Assignment& assignment) const {
     if (op.own_batch == OwnBatch::kNo) return -1;
     for (size_t label = 0; label < assignment.size(); ++label) {
-      if (assignment[label].empty() || op.rule.InOutput(static_cast<int>(label), 0)) continue;
+      if (assignment[label].empty() || op.rule->InOutput(static_cast<int>(label), 0)) continue;
       const bool over_all = strategy_.mesh.SizeOf(assignment[label]) == NumRanks();
       if (op.own_batch == OwnBatch::kSum || over_all) return static_cast<int>(label);
     }
@@ -106,7 +106,7 @@ class Separator {
     // An own value is whole on its rank: what would split it over the ranks leaves it as it is.
     for (size_t i = 0; i < before.inputs.size(); ++i) {
       if (own_.count(before.inputs[i]) == 0) continue;
-      for (const DimRule& dim : before.rule.inputs[i]) {
+      for (const DimRule& dim : before.rule->inputs[i]) {
         if (dim.label == DimRule::kUnsplit) continue;
         AxisList& axes = assignment[dim.label];
         if (absl::c_any_of(axes, [&](AxisId id) { return absl::c_linear_search(axes_, id); })) axes.clear();
@@ -129,7 +129,7 @@ class Separator {
     std::vector<std::string> inputs, outputs;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const bool own = own_.count(op.inputs[i]) > 0;
-      const OperandRule& operand = before.rule.inputs[i];
+      const OperandRule& operand = before.rule->inputs[i];
       if (!own && DimOf(operand, rows) >= 0) {
         MESHWRIGHT_ASSIGN_OR_RETURN(op.inputs[i], Unfold(before, i, assignment, rows));
       }
@@ -138,7 +138,7 @@ class Separator {
     std::vector<std::pair<TensorId, size_t>> folds;  // outputs with rows, to be made whole again
     for (size_t k = 0; k < op.outputs.size(); ++k) {
       const TensorId output = op.outputs[k];
-      const OperandRule& operand = before.rule.outputs[k];
+      const OperandRule& operand = before.rule->outputs[k];
       const int dim = DimOf(operand, rows);
       bool own = false;
       if (dim >= 0) {
@@ -220,7 +220,7 @@ class Separator {
   }
 
   absl::StatusOr<TensorId> Unfold(const Op& of, size_t input, const Assignment& assignment, int rows) {
-    const OperandRule& operand = of.rule.inputs[input];
+    const OperandRule& operand = of.rule->inputs[input];
     const auto [whole, split] = Views(of.rule, operand, rows);
     Op view;
     view.name = absl::StrCat(of.name, "/by_rank", input);
@@ -234,7 +234,7 @@ class Separator {
   }
 
   absl::Status Fold(const Op& of, size_t output, TensorId whole_id, const Assignment& assignment, int rows) {
-    const OperandRule& operand = of.rule.outputs[output];
+    const OperandRule& operand = of.rule->outputs[output];
     const auto [whole, split] = Views(of.rule, operand, rows);
     Op view;
     view.name = absl::StrCat(of.name, "/all_ranks", output);
@@ -247,10 +247,10 @@ class Separator {
 
   // Adds the op with its rule and strategy: labels keep their axes by name, those of `rows` are now the ranks'.
   absl::Status Put(Op op, const std::string& text, const IndexRule& old, const Assignment& assignment, int rows) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(text));
-    Assignment axes(op.rule.labels.size());
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(text));
+    Assignment axes(op.rule->labels.size());
     for (size_t label = 0; label < axes.size(); ++label) {
-      const std::string& name = op.rule.labels[label].name;
+      const std::string& name = op.rule->labels[label].name;
       if (name == kRanks) axes[label] = axes_;
       const int before = old.FindLabel(name);
       if (before >= 0 && before != rows) axes[label] = assignment[before];

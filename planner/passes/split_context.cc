@@ -44,12 +44,12 @@ class Splitter {
 
   // Tells the op, and the inputs that it reads, how the sequence is stored.
   absl::Status Order(Op& op) {
-    const int label = op.rule.FindLabel(kSequenceLabel);
+    const int label = op.rule->FindLabel(kSequenceLabel);
     if (label < 0) return absl::OkStatus();
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       Tensor& input = graph_.tensors[op.inputs[i].index()];
-      for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
-        if (op.rule.inputs[i][d].label != label) continue;
+      for (size_t d = 0; d < op.rule->inputs[i].size(); ++d) {
+        if (op.rule->inputs[i][d].label != label) continue;
         if (input.shape[d] % (2 * ranks_) != 0) {
           return LayoutError("operator \"", op.name, "\": a sequence of ", input.shape[d], " for ", ranks_,
                              " ranks of context parallelism; wanted a multiple of ", 2 * ranks_);
@@ -71,7 +71,7 @@ class Splitter {
       case OpKind::kDropout:
         return Cannot(op, "which elements it drops depends on their place");
       default:
-        return op.rule.labels[static_cast<size_t>(label)].whole && !RoutesTokens(op.kind)
+        return op.rule->labels[static_cast<size_t>(label)].whole && !RoutesTokens(op.kind)
                    ? Cannot(op, "it wants the sequence whole")
                    : absl::OkStatus();
     }
@@ -91,7 +91,7 @@ class Splitter {
   // Each part of a sequence goes its own way to experts and back. Groups have places, and experts slots, of every part.
   absl::Status Route(Op& op) {
     if (!RoutesTokens(op.kind)) return OfSlots(op);
-    IndexRule& rule = op.rule;
+    IndexRule rule = op.rule;
     const OperandRule& logits = rule.inputs[1];
     const DimRule parts = {logits[logits.size() - 3].label, true};
     rule.labels[static_cast<size_t>(parts.label)] = {std::string(kPartLabel), false};
@@ -117,7 +117,7 @@ class Splitter {
       slots = {slots[0], ranks_, of_part, slots[2]};
       slots_.insert(op.outputs[0]);
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(rule, ParseRule(ToText(rule)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(ToText(rule)));
     return absl::OkStatus();
   }
 
@@ -127,25 +127,26 @@ class Splitter {
     int64_t of_part = 0;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (!slots_.contains(op.inputs[i])) continue;
-      label = op.rule.inputs[i][1].label;
+      label = op.rule->inputs[i][1].label;
       of_part = graph_.tensor(op.inputs[i]).shape[2];
     }
     if (label == DimRule::kUnsplit) return absl::OkStatus();
-    if (op.rule.FindLabel(kPartLabel) >= 0) return Cannot(op, "its rule has a label of the name of the ranks' parts");
-    const DimRule parts = {static_cast<int8_t>(op.rule.labels.size())};
-    op.rule.labels.push_back({std::string(kPartLabel), false});
+    if (op.rule->FindLabel(kPartLabel) >= 0) return Cannot(op, "its rule has a label of the name of the ranks' parts");
+    IndexRule rule = op.rule;
+    const DimRule parts = {static_cast<int8_t>(rule.labels.size())};
+    rule.labels.push_back({std::string(kPartLabel), false});
     const auto at = [label](const OperandRule& operand) {
       return absl::c_find_if(operand, [label](const DimRule& dim) { return dim.label == label; }) - operand.begin();
     };
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      OperandRule& operand = op.rule.inputs[i];
+      OperandRule& operand = rule.inputs[i];
       const auto d = static_cast<size_t>(at(operand));
       if (d == operand.size()) continue;
       if (!slots_.contains(op.inputs[i])) return Cannot(op, "it reads slots of experts beside something else");
       InsertParts(operand, d, parts);
     }
     for (size_t i = 0; i < op.outputs.size(); ++i) {
-      OperandRule& operand = op.rule.outputs[i];
+      OperandRule& operand = rule.outputs[i];
       const auto d = static_cast<size_t>(at(operand));
       if (d == operand.size()) continue;
       InsertParts(operand, d, parts);
@@ -154,7 +155,7 @@ class Splitter {
       shape.insert(shape.begin() + static_cast<int64_t>(d), ranks_);
       slots_.insert(op.outputs[i]);
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(ToText(op.rule)));
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(ToText(rule)));
     return absl::OkStatus();
   }
 
@@ -183,7 +184,7 @@ class Splitter {
     if (InfoOf(kind).kernel == KernelClass::kAttention || kind == OpKind::kMergeAttention) {
       op.recompute_group = like.recompute_group;
     }
-    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParseRule(rule));
+    MESHWRIGHT_ASSIGN_OR_RETURN(op.rule, ParsedRule(rule));
     Put(std::move(op));
     return absl::OkStatus();
   }
@@ -214,7 +215,7 @@ class Splitter {
     const Shape shape = graph_.tensor(qkv).shape;
     const std::optional<HeadSizes> heads =
         op.inputs.size() == 1 ? HeadSizesOf(shape, shape, false, graph_.tensor(op.outputs[0]).shape) : std::nullopt;
-    if (!heads.has_value() || op.rule.inputs[0][0].label != op.rule.FindLabel(kSequenceLabel)) {
+    if (!heads.has_value() || op.rule->inputs[0][0].label != op.rule->FindLabel(kSequenceLabel)) {
       return Cannot(op, "only attention of queries, keys and values in one");
     }
     if (!op.attrs.fused) return Cannot(op, "it keeps its probabilities; use fused attention");

@@ -49,7 +49,7 @@ bool KeepsItsDims(const Op& op, const Graph& graph) {
     activation = i;
     ++count;
   }
-  return count == 1 && op.rule.inputs[activation] == op.rule.outputs[0];
+  return count == 1 && op.rule->inputs[activation] == op.rule->outputs[0];
 }
 
 }  // namespace

@@ -22,15 +22,15 @@ LabelSizes SplittableSizes(const Graph& graph) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
           if (operands[i][d].label == DimRule::kUnsplit) continue;
-          const Label& label = op.rule.labels[static_cast<size_t>(operands[i][d].label)];
+          const Label& label = op.rule->labels[static_cast<size_t>(operands[i][d].label)];
           if (label.whole || label.name == "b" || label.name == "c") continue;
           int64_t& size = sizes[label.name];
           size = std::gcd(size, graph.tensor(ids[i]).shape[d]);
         }
       }
     };
-    visit(op.rule.inputs, op.inputs);
-    visit(op.rule.outputs, op.outputs);
+    visit(op.rule->inputs, op.inputs);
+    visit(op.rule->outputs, op.outputs);
   }
   return sizes;
 }

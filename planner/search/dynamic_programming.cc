@@ -87,7 +87,7 @@ class ChoicesBuilder {
     if (InfoOf(op.kind).kernel != KernelClass::kMemory) return std::nullopt;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const OpId producer = graph_.tensor(op.inputs[i]).producer;
-      if (producer.valid() && op.rule.inputs[i] == op.rule.outputs[0]) return producer.index();
+      if (producer.valid() && op.rule->inputs[i] == op.rule->outputs[0]) return producer.index();
     }
     return std::nullopt;
   }
@@ -99,14 +99,14 @@ class ChoicesBuilder {
     for (const OpCandidate& candidate : choices_.candidates[followed]) {
       const Op& producer = graph_.ops[followed];
       OpCandidate follower;
-      follower.assignment.resize(op.rule.labels.size());
+      follower.assignment.resize(op.rule->labels.size());
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (graph_.tensor(op.inputs[i]).producer != OpId(followed)) continue;
         size_t output = 0;
         while (producer.outputs[output] != op.inputs[i]) ++output;
         const Layout layout = OutputOf(producer, candidate, output);
         for (size_t d = 0; d < layout.dims.size(); ++d) {
-          const int label = op.rule.inputs[i][d].label;
+          const int label = op.rule->inputs[i][d].label;
           if (label >= 0) follower.assignment[static_cast<size_t>(label)] = layout.dims[d];
         }
         break;

@@ -13,9 +13,9 @@ namespace {
 
 // The greatest number that divides every dim that the label names; 0 for a label that is in no input.
 Shape SplittableExtents(const Op& op, const Graph& graph) {
-  Shape extents(op.rule.labels.size(), 0);
+  Shape extents(op.rule->labels.size(), 0);
   for (size_t label = 0; label < extents.size(); ++label) {
-    if (!op.rule.InInputs(static_cast<int>(label))) continue;
+    if (!op.rule->InInputs(static_cast<int>(label))) continue;
     const auto visit = [&](const std::vector<OperandRule>& operands, const std::vector<TensorId>& ids) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
@@ -24,8 +24,8 @@ Shape SplittableExtents(const Op& op, const Graph& graph) {
         }
       }
     };
-    visit(op.rule.inputs, op.inputs);
-    visit(op.rule.outputs, op.outputs);
+    visit(op.rule->inputs, op.inputs);
+    visit(op.rule->outputs, op.outputs);
   }
   return extents;
 }
@@ -37,7 +37,7 @@ void Enumerate(const Op& op, const Shape& extents, size_t label, int64_t left, b
     if (left == 1 || !all) out.push_back(pieces);
     return;
   }
-  const bool fixed = op.rule.labels[label].whole || extents[label] == 0;
+  const bool fixed = op.rule->labels[label].whole || extents[label] == 0;
   for (int64_t p = 1; p <= (fixed ? 1 : left); ++p) {
     if (left % p != 0 || (p > 1 && extents[label] % p != 0)) continue;
     pieces[label] = p;
@@ -50,7 +50,7 @@ void Enumerate(const Op& op, const Shape& extents, size_t label, int64_t left, b
 bool IsAligned(const Op& op, const Graph& graph, const Pieces& pieces, int64_t align) {
   if (align <= 1 || InfoOf(op.kind).kernel != KernelClass::kContraction) return true;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const OperandRule& operand = op.rule.inputs[i];
+    const OperandRule& operand = op.rule->inputs[i];
     const Shape& shape = graph.tensor(op.inputs[i]).shape;
     for (size_t d = operand.size() < 2 ? 0 : operand.size() - 2; d < operand.size(); ++d) {
       const int label = operand[d].label;
@@ -62,8 +62,8 @@ bool IsAligned(const Op& op, const Graph& graph, const Pieces& pieces, int64_t a
 
 // Whether the input's dims are the last ones of a larger input: it is broadcast along the batch.
 bool IsTailOfAnother(const Op& op, size_t input) {
-  const OperandRule& tail = op.rule.inputs[input];
-  return std::any_of(op.rule.inputs.begin(), op.rule.inputs.end(), [&](const OperandRule& other) {
+  const OperandRule& tail = op.rule->inputs[input];
+  return std::any_of(op.rule->inputs.begin(), op.rule->inputs.end(), [&](const OperandRule& other) {
     return other.size() > tail.size() && std::equal(tail.rbegin(), tail.rend(), other.rbegin());
   });
 }
@@ -72,7 +72,7 @@ bool IsTailOfAnother(const Op& op, size_t input) {
 
 std::vector<std::vector<int64_t>> TuplesOf(const Op& op, const Pieces& pieces) {
   std::vector<std::vector<int64_t>> tuples;
-  for (const OperandRule& operand : op.rule.inputs) {
+  for (const OperandRule& operand : op.rule->inputs) {
     std::vector<int64_t>& tuple = tuples.emplace_back();
     for (const DimRule& dim : operand) {
       tuple.push_back(dim.label == DimRule::kUnsplit ? 1 : pieces[static_cast<size_t>(dim.label)]);
@@ -117,7 +117,7 @@ absl::Status NoCandidate(const Op& op, const CostModelKnobs& knobs) {
 
 absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph& graph, const Mesh& mesh,
                                                       int64_t ranks_per_stage, const CandidateOptions& options) {
-  const Pieces whole(op.rule.labels.size(), 1);
+  const Pieces whole(op.rule->labels.size(), 1);
   std::vector<Pieces> all;
   Pieces pieces = whole;
   Enumerate(op, SplittableExtents(op, graph), 0, ranks_per_stage, options.fully_use_devices, pieces, all);
@@ -135,18 +135,18 @@ absl::StatusOr<std::vector<OpCandidate>> CandidatesOf(const Op& op, const Graph&
 }
 
 Pieces DefaultPieces(const Op& op, const Graph& graph, int64_t ranks_per_stage) {
-  Pieces pieces(op.rule.labels.size(), 1);
+  Pieces pieces(op.rule->labels.size(), 1);
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const OperandRule& operand = op.rule.inputs[i];
+    const OperandRule& operand = op.rule->inputs[i];
     if (graph.tensor(op.inputs[i]).kind == TensorKind::kParameter) continue;
     if (IsTailOfAnother(op, i)) continue;
     if (operand.empty()) return pieces;
     int label = operand[0].label;
     if (op.kind == OpKind::kMatMul) {
-      for (size_t d = 0; d < operand.size() && (label < 0 || !op.rule.InOutput(label, 0)); ++d)
+      for (size_t d = 0; d < operand.size() && (label < 0 || !op.rule->InOutput(label, 0)); ++d)
         label = operand[d].label;
     }
-    if (label < 0 || op.rule.labels[static_cast<size_t>(label)].whole) return pieces;
+    if (label < 0 || op.rule->labels[static_cast<size_t>(label)].whole) return pieces;
     const Shape extents = SplittableExtents(op, graph);
     pieces[static_cast<size_t>(label)] = std::gcd(extents[static_cast<size_t>(label)], ranks_per_stage);
     return pieces;

@@ -79,10 +79,10 @@ class OperatorSearch {
     std::map<std::string, int64_t> extents;
     for (const Op& op : graph_.ops) {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
-        for (size_t d = 0; d < op.rule.inputs[i].size(); ++d) {
-          const DimRule& dim = op.rule.inputs[i][d];
-          if (dim.label < 0 || dim.own_size || op.rule.labels[dim.label].whole) continue;
-          const std::string& name = op.rule.labels[dim.label].name;
+        for (size_t d = 0; d < op.rule->inputs[i].size(); ++d) {
+          const DimRule& dim = op.rule->inputs[i][d];
+          if (dim.label < 0 || dim.own_size || op.rule->labels[dim.label].whole) continue;
+          const std::string& name = op.rule->labels[dim.label].name;
           if (absl::StartsWith(name, "rank")) extents[name] = graph_.tensor(op.inputs[i]).shape[d];
         }
       }
@@ -154,18 +154,18 @@ class OperatorSearch {
       if (tensor.kind == TensorKind::kInput && !tensor.shape.empty()) row_dim[t] = 0;
     }
     for (const Op& op : graph_.ops) {
-      Pieces pieces(op.rule.labels.size(), 1);
+      Pieces pieces(op.rule->labels.size(), 1);
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const int dim = row_dim[op.inputs[i].index()];
         if (dim < 0) continue;
-        const int label = op.rule.inputs[i][static_cast<size_t>(dim)].label;
-        if (label >= 0 && !op.rule.labels[static_cast<size_t>(label)].whole)
+        const int label = op.rule->inputs[i][static_cast<size_t>(dim)].label;
+        if (label >= 0 && !op.rule->labels[static_cast<size_t>(label)].whole)
           pieces[static_cast<size_t>(label)] = ranks_;
       }
       MESHWRIGHT_ASSIGN_OR_RETURN(base_.ops[op.name], FromTuples(op, graph_, TuplesOf(op, pieces), base_.mesh, ranks_));
       for (size_t k = 0; k < op.outputs.size(); ++k) {
-        for (size_t d = 0; d < op.rule.outputs[k].size(); ++d) {
-          const int label = op.rule.outputs[k][d].label;
+        for (size_t d = 0; d < op.rule->outputs[k].size(); ++d) {
+          const int label = op.rule->outputs[k][d].label;
           if (label >= 0 && pieces[static_cast<size_t>(label)] > 1)
             row_dim[op.outputs[k].index()] = static_cast<int>(d);
         }

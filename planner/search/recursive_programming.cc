@@ -84,11 +84,11 @@ class Recursion {
       }
       if (InfoOf(op.kind).kernel != KernelClass::kContraction) continue;
       Product& product = products_[i].emplace();
-      product.pieces.assign(op.rule.labels.size(), 1);
-      for (size_t label = 0; label < op.rule.labels.size(); ++label) {
+      product.pieces.assign(op.rule->labels.size(), 1);
+      for (size_t label = 0; label < op.rule->labels.size(); ++label) {
         const int id = static_cast<int>(label);
-        const bool a = Has(op.rule.inputs[0], id), b = Has(op.rule.inputs[1], id), y = op.rule.InOutput(id, 0);
-        if (op.rule.labels[label].whole) continue;
+        const bool a = Has(op.rule->inputs[0], id), b = Has(op.rule->inputs[1], id), y = op.rule->InOutput(id, 0);
+        if (op.rule->labels[label].whole) continue;
         if (y && a) product.labels[kRows].push_back(id);
         if (y && !a) product.labels[kColumns].push_back(id);
         if (!y && a && b) product.labels[kContraction].push_back(id);
@@ -128,7 +128,7 @@ class Recursion {
       }
       return 1;
     };
-    return find(op.rule.inputs, op.inputs);
+    return find(op.rule->inputs, op.inputs);
   }
   int64_t Left(size_t number, int label) const {
     return Extent(graph_.ops[number], label) / products_[number]->pieces[static_cast<size_t>(label)];
@@ -171,7 +171,7 @@ class Recursion {
   };
   // The tensors that an elementwise op reads and makes have the same dims.
   static bool IsElementwise(const Op& op, size_t input) {
-    return InfoOf(op.kind).kernel == KernelClass::kMemory && op.rule.inputs[input] == op.rule.outputs[0];
+    return InfoOf(op.kind).kernel == KernelClass::kMemory && op.rule->inputs[input] == op.rule->outputs[0];
   }
   void FindReaders(TensorId id, std::vector<Neighbour>& found) const {
     for (const size_t user : users_[id.index()]) {
@@ -179,7 +179,7 @@ class Recursion {
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (op.inputs[i] != id) continue;
         if (products_[user].has_value()) {
-          if (decided_[user]) found.push_back({user, DimOf(op.rule.inputs[i], products_[user]->now)});
+          if (decided_[user]) found.push_back({user, DimOf(op.rule->inputs[i], products_[user]->now)});
         } else if (IsElementwise(op, i)) {
           FindReaders(op.outputs[0], found);
         }
@@ -192,7 +192,7 @@ class Recursion {
     const Op& op = graph_.op(producer);
     if (products_[producer.index()].has_value()) {
       if (decided_[producer.index()]) {
-        found.push_back({producer.index(), DimOf(op.rule.outputs[0], products_[producer.index()]->now)});
+        found.push_back({producer.index(), DimOf(op.rule->outputs[0], products_[producer.index()]->now)});
       }
       return;
     }
@@ -221,18 +221,18 @@ class Recursion {
     };
     std::vector<Neighbour> readers;
     FindReaders(op.outputs[0], readers);
-    add(op.rule.outputs[0], op.outputs[0], readers);
+    add(op.rule->outputs[0], op.outputs[0], readers);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const TensorId id = op.inputs[i];
       std::vector<Neighbour> others;
       if (graph_.tensor(id).kind != TensorKind::kParameter) {
         FindMakers(id, others);
-        add(op.rule.inputs[i], id, others);
+        add(op.rule->inputs[i], id, others);
         continue;
       }
       FindReaders(id, others);
       for (const Neighbour& other : others) {
-        if (other.op != number && other.dim != DimOf(op.rule.inputs[i], label)) return kInfinite;
+        if (other.op != number && other.dim != DimOf(op.rule->inputs[i], label)) return kInfinite;
       }
     }
     return cost;
@@ -315,14 +315,14 @@ class Recursion {
   static void Assign(const Op& op, const OperandRule& operand, const Layout& layout, Assignment& assignment) {
     for (size_t d = 0; d < operand.size(); ++d) {
       const int label = operand[d].label;
-      if (label < 0 || op.rule.labels[static_cast<size_t>(label)].whole) continue;
+      if (label < 0 || op.rule->labels[static_cast<size_t>(label)].whole) continue;
       assignment[static_cast<size_t>(label)] = layout.dims[d];
     }
   }
 
   absl::Status Follow(size_t number) {
     const Op& op = graph_.ops[number];
-    Assignment assignment(op.rule.labels.size());
+    Assignment assignment(op.rule->labels.size());
     bool known = false;
     for (size_t i = 0; i < op.inputs.size() && !known; ++i) {
       const OpId producer = graph_.tensor(op.inputs[i]).producer;
@@ -330,14 +330,14 @@ class Recursion {
       const Op& from = graph_.op(producer);
       size_t output = 0;
       while (from.outputs[output] != op.inputs[i]) ++output;
-      Assign(op, op.rule.inputs[i], OutputOf(from, *chosen_[producer.index()], output), assignment);
+      Assign(op, op.rule->inputs[i], OutputOf(from, *chosen_[producer.index()], output), assignment);
       known = true;
     }
     for (const size_t user : known ? std::vector<size_t>() : users_[op.outputs[0].index()]) {
       if (!chosen_[user].has_value()) continue;
       for (size_t i = 0; i < graph_.ops[user].inputs.size(); ++i) {
         if (graph_.ops[user].inputs[i] != op.outputs[0]) continue;
-        Assign(op, op.rule.outputs[0], chosen_[user]->strategy.inputs[i], assignment);
+        Assign(op, op.rule->outputs[0], chosen_[user]->strategy.inputs[i], assignment);
         known = true;
       }
       break;

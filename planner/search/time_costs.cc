@@ -12,9 +12,9 @@ namespace {
 
 // A backward op's labels are split as the forward op's of the same name.
 Assignment OfBackward(const Op& backward, const Op& forward, const Assignment& of_forward) {
-  Assignment assignment(backward.rule.labels.size());
+  Assignment assignment(backward.rule->labels.size());
   for (size_t label = 0; label < assignment.size(); ++label) {
-    const int same = forward.rule.FindLabel(backward.rule.labels[label].name);
+    const int same = forward.rule->FindLabel(backward.rule->labels[label].name);
     if (same >= 0) assignment[label] = of_forward[static_cast<size_t>(same)];
   }
   return assignment;
@@ -175,7 +175,7 @@ absl::StatusOr<Cost> TimeCosts::OfUse(const TensorSide& from, size_t user, size_
     }
   }
   // Sums hand on the gradient of their output.
-  if (!returned && wanted_[id.index()] && graph_.loss.valid() && op.rule.inputs[input] == op.rule.outputs[0]) {
+  if (!returned && wanted_[id.index()] && graph_.loss.valid() && op.rule->inputs[input] == op.rule->outputs[0]) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const double back, Redistribution(tensor, read, from.layout));
     time += back;
   }

@@ -32,9 +32,9 @@ struct Setting {
   size_t Find(const std::string& name) const { return graph.FindOp(name).index(); }
   // The op's labels of these names in eight pieces, the others whole.
   OpCandidate Split(size_t op, const std::vector<std::string>& labels) const {
-    Pieces pieces(graph.ops[op].rule.labels.size(), 1);
+    Pieces pieces(graph.ops[op].rule->labels.size(), 1);
     for (const std::string& name : labels) {
-      const int label = graph.ops[op].rule.FindLabel(name);
+      const int label = graph.ops[op].rule->FindLabel(name);
       if (label >= 0) pieces[static_cast<size_t>(label)] = kRanks;
     }
     return *MakeCandidate(graph.ops[op], graph, pieces, mesh, kRanks);
@@ -98,7 +98,7 @@ TEST(TimeCostsTest, DynamicProgrammingIsNoWorseThanColumnsThenRows) {
   operators.knobs.beta = 1;
   operators.memory_capacity = static_cast<double>(setting.costs.cluster().device.memory.raw());
   operators.allowed = [](const Op& op, const OpCandidate& candidate) {
-    const int batch = op.rule.FindLabel("b");
+    const int batch = op.rule->FindLabel("b");
     return batch < 0 || candidate.assignment[static_cast<size_t>(batch)].empty();
   };
   ASSERT_OK_AND_ASSIGN(const OperatorPlan plan, PlanByDynamicProgramming(operators));

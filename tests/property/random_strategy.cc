@@ -129,7 +129,7 @@ class StrategyMaker {
       }
       return true;
     };
-    return all(op.rule.inputs, op.inputs) && all(op.rule.outputs, op.outputs);
+    return all(op.rule->inputs, op.inputs) && all(op.rule->outputs, op.outputs);
   }
 
   // Label rules over mutually orthogonal axes; one that does not divide somewhere is left out.
@@ -150,8 +150,8 @@ class StrategyMaker {
       draw_.Shuffle(rule.axes);
       const int64_t pieces = strategy_.mesh.SizeOf(rule.axes);
       const bool fits = absl::c_all_of(graph_.ops, [&](const Op& op) {
-        const int label = op.rule.FindLabel(rule.label);
-        return label < 0 || op.rule.labels[label].whole || Divides(op, label, pieces);
+        const int label = op.rule->FindLabel(rule.label);
+        return label < 0 || op.rule->labels[label].whole || Divides(op, label, pieces);
       });
       if (fits && !rule.axes.empty()) strategy_.rules.push_back(std::move(rule));
     }
@@ -165,7 +165,7 @@ class StrategyMaker {
       own[i] = shares || draw_.Chance(75);
       if (!own[i]) {
         const bool ruled = absl::c_any_of(
-            strategy_.rules, [&](const LabelRule& rule) { return graph_.ops[i].rule.FindLabel(rule.label) >= 0; });
+            strategy_.rules, [&](const LabelRule& rule) { return graph_.ops[i].rule->FindLabel(rule.label) >= 0; });
         forms_.insert(ruled ? "label rule" : "no strategy");
         continue;
       }
@@ -214,12 +214,12 @@ class StrategyMaker {
 
   bool MaySplit(const Op& op, size_t label, int64_t pieces) const {
     const int index = static_cast<int>(label);
-    return !op.rule.labels[label].whole && op.rule.InInputs(index) && Divides(op, index, pieces);
+    return !op.rule->labels[label].whole && op.rule->InInputs(index) && Divides(op, index, pieces);
   }
   // Labels that the output lacks.
   static bool Contracted(const Op& op, size_t label) {
     const int index = static_cast<int>(label);
-    return op.rule.InInputs(index) && !op.rule.InOutput(index, 0);
+    return op.rule->InInputs(index) && !op.rule->InOutput(index, 0);
   }
   // Whether dim 0 of the output can also be split into `more` pieces beyond `pieces`.
   bool Scatters(const Op& op, int64_t pieces, int64_t more) const {
@@ -228,11 +228,11 @@ class StrategyMaker {
   }
   // Only products of two matrices may (S5.7).
   bool AsksForOutput(const Op& op) {
-    return op.kind == OpKind::kMatMul && op.rule.outputs[0].size() == 2 && draw_.Chance(60);
+    return op.kind == OpKind::kMatMul && op.rule->outputs[0].size() == 2 && draw_.Chance(60);
   }
 
   Said AsTuples(const Op& op) {
-    std::vector<int64_t> pieces(op.rule.labels.size(), 1);
+    std::vector<int64_t> pieces(op.rule->labels.size(), 1);
     std::vector<size_t> order;
     for (size_t label = 0; label < pieces.size(); ++label) order.push_back(label);
     draw_.Shuffle(order);
@@ -248,13 +248,13 @@ class StrategyMaker {
     std::vector<std::string> forms = {left > 1 && left < ranks_per_stage_ ? "tuples with repeats" : "tuples"};
     const auto piece = [&](const DimRule& dim) { return dim.label < 0 ? 1 : pieces[static_cast<size_t>(dim.label)]; };
     OpSharding sharding;
-    for (const OperandRule& operand : op.rule.inputs) {
+    for (const OperandRule& operand : op.rule->inputs) {
       TensorSharding& tuple = sharding.inputs.emplace_back();
       for (const DimRule& dim : operand) tuple.pieces.push_back(piece(dim));
     }
     if (AsksForOutput(op)) {
       TensorSharding& output = sharding.output.emplace();
-      for (const DimRule& dim : op.rule.outputs[0]) output.pieces.push_back(piece(dim));
+      for (const DimRule& dim : op.rule->outputs[0]) output.pieces.push_back(piece(dim));
       int64_t contracted = 1;
       for (size_t label = 0; label < pieces.size(); ++label) contracted *= Contracted(op, label) ? pieces[label] : 1;
       const bool scatter = draw_.Chance(60) && !output.pieces.empty() && Scatters(op, output.pieces[0], contracted);
@@ -276,14 +276,14 @@ class StrategyMaker {
       sharding.axes.push_back(absl::StrCat("a", sharding.axes.size()));
       sharding.device_matrix.push_back(factor);
     }
-    std::vector<std::vector<std::string>> names(op.rule.labels.size());
-    std::vector<int64_t> pieces(op.rule.labels.size(), 1);
+    std::vector<std::vector<std::string>> names(op.rule->labels.size());
+    std::vector<int64_t> pieces(op.rule->labels.size(), 1);
     std::vector<size_t> order;
     for (size_t axis = 0; axis < sharding.axes.size(); ++axis) order.push_back(axis);
     draw_.Shuffle(order);
     std::vector<std::string> forms = {"layouts"};
     for (const size_t axis : order) {
-      if (op.rule.labels.empty() || draw_.Chance(15)) continue;
+      if (op.rule->labels.empty() || draw_.Chance(15)) continue;
       const auto label = static_cast<size_t>(draw_.Below(static_cast<int64_t>(names.size())));
       const int64_t wider = pieces[label] * sharding.device_matrix[axis];
       if (!MaySplit(op, label, wider)) continue;
@@ -298,9 +298,9 @@ class StrategyMaker {
       }
       return tensor;
     };
-    for (const OperandRule& operand : op.rule.inputs) sharding.inputs.push_back(named(operand));
+    for (const OperandRule& operand : op.rule->inputs) sharding.inputs.push_back(named(operand));
     if (AsksForOutput(op)) {
-      sharding.output = named(op.rule.outputs[0]);
+      sharding.output = named(op.rule->outputs[0]);
       std::vector<std::string> contracted;
       int64_t more = 1;
       for (size_t label = 0; label < names.size(); ++label) {
@@ -308,7 +308,7 @@ class StrategyMaker {
         contracted.insert(contracted.end(), names[label].begin(), names[label].end());
         more *= pieces[label];
       }
-      const int first = op.rule.outputs[0].empty() ? -1 : op.rule.outputs[0][0].label;
+      const int first = op.rule->outputs[0].empty() ? -1 : op.rule->outputs[0][0].label;
       const int64_t rows = first < 0 ? 1 : pieces[static_cast<size_t>(first)];
       const bool scatter = draw_.Chance(60) && Scatters(op, rows, more);
       if (scatter) {
@@ -338,13 +338,13 @@ class StrategyMaker {
   }
 
   Assignment RandomAssignment(const Op& op) {
-    Assignment assignment(op.rule.labels.size());
+    Assignment assignment(op.rule->labels.size());
     AxisList used;
     const auto take = [&](size_t label, AxisId id) {
       AxisList wider = assignment[label];
       wider.push_back(id);
       const int index = static_cast<int>(label);
-      if (!Free(id, used) || op.rule.labels[label].whole || !op.rule.InInputs(index)) return;
+      if (!Free(id, used) || op.rule->labels[label].whole || !op.rule->InInputs(index)) return;
       if (!Divides(op, index, strategy_.mesh.SizeOf(wider))) return;
       assignment[label] = wider;
       used.push_back(id);
@@ -353,14 +353,14 @@ class StrategyMaker {
     for (size_t k = 0; k < op.inputs.size(); ++k) {
       const auto known = layouts_.find(op.inputs[k]);
       if (known == layouts_.end()) continue;
-      for (size_t d = 0; d < op.rule.inputs[k].size(); ++d) {
-        const int label = op.rule.inputs[k][d].label;
+      for (size_t d = 0; d < op.rule->inputs[k].size(); ++d) {
+        const int label = op.rule->inputs[k][d].label;
         if (label < 0) continue;
         for (AxisId id : known->second.dims[d]) take(static_cast<size_t>(label), id);
       }
     }
     std::vector<size_t> order;
-    for (size_t label = 0; label < op.rule.labels.size(); ++label) order.push_back(label);
+    for (size_t label = 0; label < op.rule->labels.size(); ++label) order.push_back(label);
     draw_.Shuffle(order);
     const int eager = draw_.Of(std::vector<int>{30, 60, 90});
     for (size_t label : order) {
@@ -392,7 +392,7 @@ class StrategyMaker {
       const bool agree = absl::c_all_of(users, [&](const auto& user) { return layout(user) == layout(users[0]); });
       if (agree) continue;
       for (const auto& [i, k] : users) {
-        for (const DimRule& dim : graph_.ops[i].rule.inputs[k]) {
+        for (const DimRule& dim : graph_.ops[i].rule->inputs[k]) {
           if (dim.label >= 0) assignments_[i][dim.label].clear();
         }
       }
@@ -406,13 +406,13 @@ class StrategyMaker {
     const int share = draw_pieces_.Of(std::vector<int>{0, 10, 40, 80});
     for (const Op& op : graph_.ops) {
       const auto own = strategy_.ops.find(op.name);
-      if (own == strategy_.ops.end() || op.rule.labels.empty() || !draw_pieces_.Chance(share)) continue;
+      if (own == strategy_.ops.end() || op.rule->labels.empty() || !draw_pieces_.Chance(share)) continue;
       const absl::StatusOr<Assignment> assignment = AssignmentOf(op, graph_, own->second, strategy_.mesh);
       if (!assignment.ok()) Fail(assignment.status());
-      const auto label = static_cast<size_t>(draw_pieces_.Below(static_cast<int64_t>(op.rule.labels.size())));
+      const auto label = static_cast<size_t>(draw_pieces_.Below(static_cast<int64_t>(op.rule->labels.size())));
       const auto num_axes = static_cast<int64_t>((*assignment)[label].size());
       OpStrategy in_pieces = own->second;
-      in_pieces.interleaved = {op.rule.labels[label].name, draw_pieces_.Of(std::vector<int64_t>{2, 2, 2, 3}),
+      in_pieces.interleaved = {op.rule->labels[label].name, draw_pieces_.Of(std::vector<int64_t>{2, 2, 2, 3}),
                                draw_pieces_.Chance(60) ? num_axes : draw_pieces_.Below(num_axes + 1)};
       if (!CheckInterleaving(op, graph_, in_pieces, strategy_.mesh).ok()) continue;
       own->second = std::move(in_pieces);
