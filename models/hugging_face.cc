@@ -1,8 +1,5 @@
 #include "models/hugging_face.h"
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +13,7 @@
 #include "models/hugging_face_values.h"
 #include "models/hybrid_layers.h"
 #include "models/multimodal_config.h"
+#include "models/window_layers.h"
 
 namespace meshwright {
 namespace {
@@ -78,86 +76,6 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
     MESHWRIGHT_ASSIGN_OR_RETURN(const bool other, BoolOr(in[key], false));
     if (other) return NotModelled(in[key], "attention to another sequence");
   }
-  return absl::OkStatus();
-}
-
-// By layer, whether it has a window, of a model that has some.
-absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const HuggingFaceFamily& family, size_t layers) {
-  std::vector<bool> windowed(layers, true);
-  if (!Given(in["layer_types"])) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
-    const NodeRef pattern =
-        FirstGiven(in, {"sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"});
-    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t every, IntOr(pattern, family.full_every, 0));
-    for (size_t i = 0; i < layers; ++i) {
-      const auto layer = static_cast<int64_t>(i);
-      windowed[i] = every > 0 ? (layer + 1 - family.full_at) % every != 0 : layer >= first;
-    }
-    return windowed;
-  }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
-  for (size_t i = 0; i < types.size(); ++i) {
-    const absl::string_view type = types[i].text();
-    const bool has = type == "sliding_attention" || type == "chunked_attention";
-    if (!has && type != "full_attention") return NotModelled(types[i], QuoteForMessage(type));
-    if (i < layers) windowed[i] = has;
-  }
-  // Step 3.5 tells of those that predict further tokens, too.
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t next, IntOr(in["num_nextn_predict_layers"], 0, 0));
-  if (types.size() != layers && types.size() != layers + static_cast<size_t>(next)) {
-    return in["layer_types"].Error(absl::StrCat(types.size(), " kinds"),
-                                   absl::StrCat("one for each of the ", layers, " layers"));
-  }
-  return windowed;
-}
-
-absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, const Training& training, DecoderConfig& c,
-                        std::vector<std::string>& notices) {
-  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
-                              WindowedLayers(in, family, static_cast<size_t>(c.layers)));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
-  const NodeRef window = FirstGiven(in, {"sliding_window", "attention_chunk_size"});
-  const bool none = std::find(windowed.begin(), windowed.end(), true) == windowed.end();
-  if (!used || window.is_null() || none) return absl::OkStatus();
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
-  if (length == 0) return absl::OkStatus();
-  c.sliding_window = length;
-  std::vector<bool> full = windowed;
-  full.flip();
-  SetFullAttention(full, c);
-  if (length < training.sequence && Given(in["attention_chunk_size"])) {
-    notices.push_back(absl::StrCat("attention in chunks of ", length,
-                                   " tokens is taken for windows of as many, up to "
-                                   "twice the work"));
-  }
-  return absl::OkStatus();
-}
-
-// Heads that differ by whether a layer has a window.
-absl::Status ReadHeadsByKind(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
-                             std::vector<std::string>& notices) {
-  const NodeRef others = in["attention_other_setting"];
-  AttentionHeads of_windows = HeadsOf(c, 1), of_all = of_windows;
-  if (family.full_head_dim > 0) {
-    if (Given(in["per_layer_config"])) return NotModelled(in["per_layer_config"], "a map of layers");
-    MESHWRIGHT_ASSIGN_OR_RETURN(of_all.head_dim, IntOr(in["global_head_dim"], family.full_head_dim));
-    MESHWRIGHT_ASSIGN_OR_RETURN(const bool same, BoolOr(in["attention_k_eq_v"], false));
-    if (same) {
-      MESHWRIGHT_ASSIGN_OR_RETURN(of_all.kv_heads, IntOr(in["num_global_key_value_heads"], of_all.kv_heads));
-      notices.push_back("of layers without a window values have a weight of their own, in place of that of keys");
-    }
-  } else if (others.is_map()) {
-    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.heads, IntOr(others["num_attention_heads"], of_all.heads));
-    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.kv_heads, IntOr(others["num_attention_groups"], of_all.kv_heads));
-    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.head_dim, IntOr(others["head_dim"], of_all.head_dim));
-  }
-  if (of_windows == of_all) return absl::OkStatus();
-  if (c.sliding_window > 0 && !HasFullAttention(c)) of_all = of_windows;  // all layers have one
-  if (c.sliding_window == 0) of_windows = of_all;                         // or none
-  c.heads = of_windows.heads;
-  c.kv_heads = of_windows.kv_heads;
-  c.head_dim = of_windows.head_dim;
-  if (of_windows != of_all) c.full_attention_heads = of_all;
   return absl::OkStatus();
 }
 
