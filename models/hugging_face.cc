@@ -67,6 +67,10 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
   if (family.picked == 0 && Given(in["index_topk"])) {
     return NotModelled(in["index_topk"], absl::StrCat("an indexer of the model_type ", family.model_type));
   }
+  // Of MiniMax M3, whose decoder calls itself an M2.
+  if (Given(in["sparse_attention_config"])) {
+    return NotModelled(in["sparse_attention_config"], "attention to blocks that an indexer picks");
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool bias, BoolOr(in["bias"], false));
   if (bias && family.bias_beside_inputs) return NotModelled(in["bias"], "a bias of all but queries and keys");
   // OPT's of 350 million parameters: norms behind the residual, embeddings of another width.

@@ -390,21 +390,4 @@ constexpr HuggingFaceFamily kFamilies[] = {
 
 absl::Span<const HuggingFaceFamily> HuggingFaceFamilies() { return kFamilies; }
 
-absl::string_view WhatOthersHave(absl::string_view model_type) {
-  constexpr absl::string_view kStreams = "several residual streams that layers mix (hyper-connections)";
-  const struct {
-    absl::string_view model_type, what;
-  } kRows[] = {
-      {"deepseek_v4", kStreams},
-      {"glm5_next", kStreams},
-      {"glm5_next_text", kStreams},
-      {"gemma3n_text", "an embedding in each layer, with keys and values that layers share,"},
-      {"mllama_text_model", "attention to another sequence"},
-  };
-  for (const auto& row : kRows) {
-    if (row.model_type == model_type) return row.what;
-  }
-  return "";
-}
-
 }  // namespace meshwright
