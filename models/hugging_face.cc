@@ -28,9 +28,9 @@ using config_json::kMost;
 using config_json::NotModelled;
 using config_json::SameOfAll;
 
-constexpr absl::string_view kDropouts[] = {
-    "attention_dropout", "residual_dropout", "embedding_dropout", "attn_pdrop",
-    "embd_pdrop",        "resid_pdrop",      "emb_pdrop",         "attn_config.attn_pdrop"};
+constexpr absl::string_view kDropouts[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
+                                           "embed_dropout",     "attn_pdrop",       "embd_pdrop",
+                                           "resid_pdrop",       "emb_pdrop",        "attn_config.attn_pdrop"};
 
 constexpr absl::string_view kExperts[] = {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
                                           "ffn_config.moe_num_experts"};
@@ -56,8 +56,7 @@ absl::Status CheckNothingElse(const NodeRef& in, const HuggingFaceFamily& family
     return NotModelled(in["kv_lora_rank"], absl::StrCat("latent attention of the model_type ", family.model_type));
   }
   // Of the smaller Gemma 4, whose class has the first unless told otherwise.
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t of_layer,
-                              IntOr(in["hidden_size_per_layer_input"], family.full_head_dim > 0 ? 256 : 0, 0));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t of_layer, IntOr(in["hidden_size_per_layer_input"], family.layer_input, 0));
   if (of_layer > 0) return NotModelled(in["hidden_size_per_layer_input"], "an embedding in each layer");
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t sharing, IntOr(in["num_kv_shared_layers"], 0, 0));
   if (sharing > 0) return NotModelled(in["num_kv_shared_layers"], "keys and values that layers share");
@@ -122,7 +121,8 @@ absl::StatusOr<double> ReadRopeTheta(const NodeRef& in, const HuggingFaceFamily&
     if (theta.is_list() && theta.size() > 0) return theta.children()[0].AsDouble(1);  // one for each layer
     if (Given(theta)) return theta.AsDouble(1);
   }
-  return family.rope_theta;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const double ratio, DoubleOr(in["rope_ratio"], 1, 1, 1e9));  // ChatGLM's
+  return family.rope_theta * ratio;
 }
 
 // Of each head, how much is turned.
@@ -180,13 +180,19 @@ absl::Status ReadExperts(const NodeRef& in, const HuggingFaceFamily& family, Dec
   return absl::OkStatus();
 }
 
-absl::Status ReadLatent(const NodeRef& in, DecoderConfig& c, std::vector<std::string>& notices) {
+absl::Status ReadLatent(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
+                        std::vector<std::string>& notices) {
   c.kv_heads = c.heads;
+  c.rotary_factor = 1;  // what is turned has a size of its own; Mistral 4's file says the share of both together
   MESHWRIGHT_ASSIGN_OR_RETURN(c.q_lora_rank, IntOr(in["q_lora_rank"], 0, 0));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.kv_lora_rank, in["kv_lora_rank"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, in["qk_nope_head_dim"].AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["qk_rope_head_dim"].AsInt(2, kMost));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["v_head_dim"].AsInt(1, kMost));
+  const NodeRef value = in["v_head_dim"];
+  c.value_head_dim = c.hidden / c.heads;
+  if (Given(value) || !family.plain_values) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, value.AsInt(1, kMost));
+  }
   if (c.qkv_bias) notices.push_back("the biases of attention are left out");
   c.qkv_bias = false;
   return absl::OkStatus();
@@ -197,7 +203,7 @@ absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, Decod
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool experts, HasExperts(in, family));
   if (experts) MESHWRIGHT_RETURN_IF_ERROR(ReadExperts(in, family, c));
   MESHWRIGHT_RETURN_IF_ERROR(ReadHybridLayers(in, family.hybrid, c));
-  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, c, notices));
+  if (family.latent) MESHWRIGHT_RETURN_IF_ERROR(ReadLatent(in, family, c, notices));
   MESHWRIGHT_ASSIGN_OR_RETURN(
       const int64_t next,
       IntOr(FirstGiven(in, {"num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"}), 0, 0));
@@ -212,8 +218,8 @@ absl::Status ReadKinds(const NodeRef& in, const HuggingFaceFamily& family, Decod
 }
 
 absl::StatusOr<double> ReadEpsilon(const NodeRef& in, const HuggingFaceFamily& family) {
-  const NodeRef epsilon =
-      FirstGiven(in, {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"});
+  const NodeRef epsilon = FirstGiven(
+      in, {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "norm_eps"});
   return DoubleOr(epsilon, family.layer_norm ? 1e-5 : 1e-6, 0, 1);
 }
 
@@ -254,10 +260,11 @@ absl::StatusOr<Activation> ReadActivation(const NodeRef& in, const HuggingFaceFa
 absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c,
                         std::vector<std::string>& notices) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool none, BoolOr(in["no_bias"], !family.bias));  // MPT's
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all, BoolOr(FirstGiven(in, {"use_bias", "enable_bias"}), !none));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool all,
+                              BoolOr(FirstGiven(in, {"use_bias", "enable_bias", "add_bias_linear"}), !none));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool attention, BoolOr(FirstGiven(in, {"attention_bias", "bias"}), all));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs,
-                              BoolOr(FirstGiven(in, {"use_qkv_bias", "qkv_bias"}), attention || family.qkv_bias));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool inputs, BoolOr(FirstGiven(in, {"use_qkv_bias", "qkv_bias", "add_qkv_bias"}),
+                                                        attention || family.qkv_bias));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool mlp, BoolOr(in["mlp_bias"], all));
   c.bias = attention && mlp;
   c.qkv_bias = inputs;
@@ -267,8 +274,10 @@ absl::Status ReadBiases(const NodeRef& in, const HuggingFaceFamily& family, Deco
 }
 
 absl::Status ReadKeyHeads(const NodeRef& in, const HuggingFaceFamily& family, DecoderConfig& c) {
-  const NodeRef kv_heads = FirstGiven(
-      in, {"num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "attn_config.kv_n_heads"});
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool grouped, BoolOr(in["multi_query_attention"], false));  // ChatGLM's
+  const NodeRef kv_heads = grouped ? in["multi_query_group_num"]
+                                   : FirstGiven(in, {"num_key_value_heads", "num_kv_heads", "n_head_kv",
+                                                     "num_attention_groups", "attn_config.kv_n_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool newer, BoolOr(in["new_decoder_architecture"], false));
   MESHWRIGHT_ASSIGN_OR_RETURN(bool one, BoolOr(in["multi_query"], family.one_key));
   if (newer) one = false;
@@ -283,7 +292,7 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
   MESHWRIGHT_ASSIGN_OR_RETURN(c.hidden,
                               FirstGiven(in, {"hidden_size", "n_embd", "n_embed", "d_model"}).AsInt(1, kMost));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.layers, LayersOfPattern(in, family.hybrid));
-  const NodeRef layers = FirstGiven(in, {"num_hidden_layers", "n_layer", "n_layers"});
+  const NodeRef layers = FirstGiven(in, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
   if (c.layers == 0 || Given(layers)) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t said, layers.AsInt(1, kMostLayers));
     if (c.layers > 0 && said != c.layers) {
@@ -291,10 +300,10 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
     }
     c.layers = said;
   }
-  const NodeRef heads = FirstGiven(in, {"num_attention_heads", "n_head", "n_heads"});
+  const NodeRef heads = FirstGiven(in, {"num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"});
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, family.heads > 0 ? IntOr(heads, family.heads) : heads.AsInt(1, kMost));
   MESHWRIGHT_RETURN_IF_ERROR(ReadKeyHeads(in, family, c));
-  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(in["head_dim"], family.head_dim));
+  MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(FirstGiven(in, {"head_dim", "kv_channels"}), family.head_dim));
   if (c.head_dim == 0 && !family.latent && c.hidden % c.heads != 0) {
     return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
   }
@@ -311,7 +320,8 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t times, IntOr(in["expansion_ratio"], 4));
   const bool gated = IsGated(family.activation);
   MESHWRIGHT_ASSIGN_OR_RETURN(c.ffn, gated ? ffn.AsInt(1, kMost) : IntOr(ffn, times * c.hidden));
-  const NodeRef vocab = in["vocab_size"];
+  if (family.ffn_of_both) c.ffn = (c.ffn + 1) / 2;
+  const NodeRef vocab = FirstGiven(in, {"vocab_size", "padded_vocab_size"});
   MESHWRIGHT_ASSIGN_OR_RETURN(c.vocab, family.vocab > 0 ? IntOr(vocab, family.vocab, 2) : vocab.AsInt(2, kMost));
   c.vocab_multiple = DefaultVocabMultiple(c.vocab);
   return absl::OkStatus();
@@ -350,7 +360,8 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
       c.attention_gate, BoolOr(FirstGiven(in, {"attn_output_gate", "mla_use_output_gate"}), family.gates_attention));
   MESHWRIGHT_RETURN_IF_ERROR(ReadBiases(in, family, c, notices));
   c.norm = family.layer_norm ? Norm::kLayerNorm : Norm::kRmsNorm;
-  c.norm_places = family.norm_places;
+  MESHWRIGHT_ASSIGN_OR_RETURN(const bool both, BoolOr(in["use_post_norm"], false));  // HyperCLOVA X's
+  c.norm_places = both ? NormPlaces::kBoth : family.norm_places;
   MESHWRIGHT_ASSIGN_OR_RETURN(c.qk_norm, BoolOr(FirstGiven(in, {"use_qk_norm", "qk_layernorm"}), family.query_norms));
   if (c.qk_norm && c.norm == Norm::kLayerNorm) {
     notices.push_back("norms of queries and keys, which are LayerNorm, are taken as RMSNorm");
@@ -364,6 +375,9 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
     MESHWRIGHT_RETURN_IF_ERROR(ReadHeadsByKind(in, family, c, notices));
   }
   MESHWRIGHT_RETURN_IF_ERROR(ReadIndexer(in, family, training, notices));
+  if (in["sparse_config"].is_map()) {
+    notices.push_back("attention to blocks of tokens (sparse_config) is taken as attention over all of the sequence");
+  }
   if (Given(in["attn_res_block_size"])) {
     notices.push_back(
         "attention to what earlier blocks of layers made (attn_res_block_size) is left out: its authors give it 4 % of "

@@ -31,6 +31,8 @@ struct HuggingFaceFamily {
   LayerForm side_form = LayerForm::kParallelOneNorm;  // if they are
   bool experts = false;
   bool latent = false;         // queries, keys and values come from narrow vectors (DeepSeek-V2, section 2.1)
+  bool plain_values = false;   // then, without `v_head_dim`: of the hidden size over the heads
+  bool ffn_of_both = false;    // `intermediate_size` counts a gate and what it gates together
   bool query_norms = false;    // norms of queries and keys
   bool dense_beside = false;   // `enable_moe_block` has experts beside the feed-forward layer of `intermediate_size`
   bool shared_expert = false;  // one as wide as the others, that no key tells of
@@ -50,6 +52,7 @@ struct HuggingFaceFamily {
   int64_t full_every = 0;     // where there are windows, every so manieth layer has none; 0: each has one
   int64_t full_at = 0;        // which of those it is; 0: the last
   int64_t full_head_dim = 0;  // of the layers without a window, where heads are told apart by `global_head_dim`
+  int64_t layer_input = 0;    // elements of an embedding in each layer, unless the file says
   int64_t picked = 0;         // tokens that an indexer picks for each to attend to; 0: it has none
   // What else its layers have, and a plan has not.
   absl::string_view left_out = "";

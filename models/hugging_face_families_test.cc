@@ -191,14 +191,6 @@ TEST(HuggingFaceFamiliesTest, SquaredReluHasNoGate) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("the activation \"silu\" is not modelled")));
 }
 
-// Of a layer, by hand: queries and the output, keys and values, a gate and two products of a feed-forward layer, norms.
-constexpr int64_t Layer(int64_t hidden, int64_t queries, int64_t keys, int64_t ffn) {
-  return 2 * hidden * (queries + keys) + 3 * hidden * ffn + 2 * hidden;
-}
-
-// The embedding, the last norm and the output layer.
-constexpr int64_t Ends(int64_t vocab, int64_t hidden) { return 2 * vocab * hidden + hidden; }
-
 // Ministral 8B as published. By hand, and near what their pages say, Ministral 3 8B and 14B (8.4 and 13.5 billion
 // without the vision model), or their names: Code World Model 32 (32.58), InternLM3 8 (8.80), MiMo 7 (7.83 with the
 // layer behind the last).

@@ -1,4 +1,4 @@
-// For tests of hugging_face: reads a config.json, and counts the parameters of what it says.
+// For tests of hugging_face: reads a config.json, and counts the parameters of what it says, and by hand.
 #ifndef MESHWRIGHT_MODELS_HUGGING_FACE_TESTING_H_
 #define MESHWRIGHT_MODELS_HUGGING_FACE_TESTING_H_
 
@@ -40,6 +40,14 @@ inline int64_t CountOf(const absl::StatusOr<DecoderConfig>& config) {
   EXPECT_THAT(graph, IsOk());
   return graph.ok() ? graph->NumParameters() : -1;
 }
+
+// Of a layer, by hand: queries and the output, keys and values, a gate and two products of a feed-forward layer, norms.
+constexpr int64_t Layer(int64_t hidden, int64_t queries, int64_t keys, int64_t ffn) {
+  return 2 * hidden * (queries + keys) + 3 * hidden * ffn + 2 * hidden;
+}
+
+// The embedding, the last norm and the output layer.
+constexpr int64_t Ends(int64_t vocab, int64_t hidden) { return 2 * vocab * hidden + hidden; }
 
 }  // namespace meshwright
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -18,11 +19,36 @@ using config_json::BoolOr;
 using config_json::FirstGiven;
 using config_json::Given;
 using config_json::IntOr;
+using config_json::kMost;
 using config_json::NotModelled;
+
+// GPT-Neo's: runs of kinds, and how many times each stands in a row.
+absl::Status ReadRuns(const NodeRef& in, std::vector<bool>& windowed) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> runs, in.AsList());
+  size_t layer = 0;
+  for (const NodeRef& run : runs) {
+    const std::vector<NodeRef> parts = run.children();
+    if (parts.size() != 2) return run.Error(absl::StrCat(parts.size(), " parts"), "a list of kinds, and a number");
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t times, parts[1].AsInt(1, kMostLayers));
+    for (int64_t i = 0; i < times; ++i) {
+      for (const NodeRef& kind : parts[0].children()) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(const size_t has, kind.AsChoice({"global", "local"}));
+        if (layer < windowed.size()) windowed[layer] = has == 1;
+        ++layer;
+      }
+    }
+  }
+  if (layer == windowed.size()) return absl::OkStatus();
+  return in.Error(absl::StrCat(layer, " kinds"), absl::StrCat("one for each of the ", windowed.size(), " layers"));
+}
 
 // By layer, whether it has a window, of a model that has some.
 absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const HuggingFaceFamily& family, size_t layers) {
   std::vector<bool> windowed(layers, true);
+  if (Given(in["attention_types"])) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadRuns(in["attention_types"], windowed));
+    return windowed;
+  }
   if (!Given(in["layer_types"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
     const NodeRef pattern =
@@ -50,6 +76,27 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
   return windowed;
 }
 
+// Laguna's: a number of heads for each layer, one for those with a window and one for the others.
+absl::Status ReadHeadsOfLayers(const NodeRef& list, const std::vector<bool>& windowed, AttentionHeads& of_windows,
+                               AttentionHeads& of_all) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> each, list.AsList());
+  if (each.size() != windowed.size()) {
+    return list.Error(absl::StrCat(each.size(), " numbers"),
+                      absl::StrCat("one for each of the ", windowed.size(), " layers"));
+  }
+  std::optional<int64_t> seen[2];
+  for (size_t i = 0; i < each.size(); ++i) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t heads, each[i].AsInt(1, kMost));
+    if (seen[windowed[i]].value_or(heads) != heads) {
+      return NotModelled(each[i], "another number of heads in layers of one kind");
+    }
+    seen[windowed[i]] = heads;
+  }
+  of_windows.heads = seen[true].value_or(of_windows.heads);
+  of_all.heads = seen[false].value_or(of_all.heads);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, const Training& training, DecoderConfig& c,
@@ -57,7 +104,8 @@ absl::Status ReadWindow(const NodeRef& in, const HuggingFaceFamily& family, cons
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<bool> windowed,
                               WindowedLayers(in, family, static_cast<size_t>(c.layers)));
   MESHWRIGHT_ASSIGN_OR_RETURN(const bool used, BoolOr(in["use_sliding_window"], family.may_window));
-  const NodeRef window = FirstGiven(in, {"sliding_window", "attention_chunk_size"});
+  const NodeRef window =
+      Given(in["attention_types"]) ? in["window_size"] : FirstGiven(in, {"sliding_window", "attention_chunk_size"});
   const bool none = std::find(windowed.begin(), windowed.end(), true) == windowed.end();
   if (!used || window.is_null() || none) return absl::OkStatus();
   MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t length, IntOr(window, family.window, 0));
@@ -90,6 +138,12 @@ absl::Status ReadHeadsByKind(const NodeRef& in, const HuggingFaceFamily& family,
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.heads, IntOr(others["num_attention_heads"], of_all.heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.kv_heads, IntOr(others["num_attention_groups"], of_all.kv_heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.head_dim, IntOr(others["head_dim"], of_all.head_dim));
+  } else if (Given(in["num_attention_heads_per_layer"])) {
+    std::vector<bool> windowed(static_cast<size_t>(c.layers), false);
+    if (c.sliding_window > 0) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(windowed, WindowedLayers(in, family, windowed.size()));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(ReadHeadsOfLayers(in["num_attention_heads_per_layer"], windowed, of_windows, of_all));
   }
   if (of_windows == of_all) return absl::OkStatus();
   if (c.sliding_window > 0 && !HasFullAttention(c)) of_all = of_windows;  // all layers have one
