@@ -347,8 +347,11 @@ absl::StatusOr<DecoderConfig> ReadFamily(const NodeRef& in, const Training& trai
   MESHWRIGHT_RETURN_IF_ERROR(ReadSizes(in, family, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.norm_epsilon, ReadEpsilon(in, family));
   c.positions = family.positions;
-  if (in["position_embedding_type"].text() == "rope")
-    c.positions = Positions::kRotary;  // Granite 4's, in which few have
+  // Of Granite 4 few have, of OLMo Hybrid those whose file has a base.
+  if (in["position_embedding_type"].text() == "rope" ||
+      (family.hybrid == HybridKeys::kOlmo && Given(RopeParameters(in)["rope_theta"]))) {
+    c.positions = Positions::kRotary;
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.max_positions, ReadPositions(in, family, training.sequence));
   if (c.positions == Positions::kRotary) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_theta, ReadRopeTheta(in, family));

@@ -16,9 +16,24 @@
 namespace meshwright {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+// Of latent attention, by hand: two products of queries, two of keys and values, that of the result, two norms.
+constexpr int64_t Latent(int64_t hidden, int64_t heads, int64_t q, int64_t kv, int64_t plain, int64_t turned,
+                         int64_t value) {
+  return hidden * q + q + q * heads * (plain + turned) + hidden * (kv + turned) + kv + kv * heads * (plain + value) +
+         heads * value * hidden;
+}
+
+// A list of `layers` kinds, of which each fourth, counted from `at`, is the second.
+std::string EachFourth(int64_t layers, int64_t at, absl::string_view most, absl::string_view fourth) {
+  std::string list;
+  for (int64_t i = 0; i < layers; ++i) absl::StrAppend(&list, i > 0 ? ", " : "", i % 4 == at ? fourth : most);
+  return absl::StrCat("[", list, "]");
+}
 
 // Baichuan 7B and 13B as their pages have them (the second with ALiBi). By hand, and near what their pages say or what
 // they are known for: Qwen 7.7 billion, ChatGLM2 6.2, EXAONE 3.0 7.8 and 3.5 2.4, MiniCPM 2.7 (2.4 without embeddings).
@@ -65,6 +80,31 @@ TEST(HuggingFaceMoreFamiliesTest, LlamasWithKeysOfTheirOwn) {
   EXPECT_THAT(notices, ElementsAre(HasSubstr("sparse_config"), HasSubstr("multipliers")));
 }
 
+// Gemma 4 12B: 11.9 billion, of which 0.016 are ours alone, for values of the 8 layers without a window. KORMo's class
+// is Llama's.
+TEST(HuggingFaceMoreFamiliesTest, NewNamesOfOldLayers) {
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig gemma, Read(R"({"model_type": "gemma4_unified", "text_config": {
+      "hidden_size": 3840, "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 8,
+      "num_global_key_value_heads": 1, "attention_k_eq_v": true, "intermediate_size": 15360, "vocab_size": 262144,
+      "num_experts": null, "num_kv_shared_layers": 0, "use_bidirectional_attention": "vision"}})"));
+  EXPECT_EQ(gemma.sliding_window, 1024);
+  EXPECT_EQ(gemma.full_attention_every, 6);
+  EXPECT_EQ(gemma.full_attention_heads, (AttentionHeads{16, 1, 512}));
+  EXPECT_EQ(CountOf(gemma), int64_t{262144} * 3840 + 3840 + 48 * int64_t{2} * 3840 +
+                                40 * (Layer(3840, 4096, 2048, 15360) + 2 * 256) +
+                                8 * (Layer(3840, 8192, 512, 15360) + 2 * 512));
+  EXPECT_NEAR(static_cast<double>(CountOf(gemma)), 12e9, 0.1e9);
+  constexpr absl::string_view kLlama = R"({"model_type": "kormo", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 32000})";
+  EXPECT_EQ(*Read(kLlama), *Read(absl::StrReplaceAll(kLlama, {{"kormo", "llama"}})));
+  // EXAONE 4.5's decoder, by its first name and the one that its class has.
+  constexpr absl::string_view kExaone = R"({"model_type": "exaone4_5", "vision_config": {}, "text_config": {OWN
+      "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
+      "intermediate_size": 64, "vocab_size": 64}})";
+  EXPECT_EQ(*Read(absl::StrReplaceAll(kExaone, {{"OWN", ""}})),
+            *Read(absl::StrReplaceAll(kExaone, {{"OWN", "\"model_type\": \"exaone4_5_text\","}})));
+}
+
 // By hand from each class, and near their names: CodeGen 16.1, GPT-Neo 2.7 and XGLM 0.56 billion, Persimmon 8 (9.4 with
 // all of its vocabulary), Helium 2.2.
 TEST(HuggingFaceMoreFamiliesTest, OlderFamilies) {
@@ -106,6 +146,181 @@ TEST(HuggingFaceMoreFamiliesTest, OlderFamilies) {
       "attention_bias": false, "mlp_bias": false, "hidden_act": "silu"})"));
   EXPECT_EQ(CountOf(helium), Ends(48000, 2560) + 24 * Layer(2560, 2560, 2560, 7040));
   EXPECT_EQ(helium.rope_theta, 100000);
+}
+
+// nanochat d20 as its page has it, 560,988,160, and weights of norms, which it has not. By hand, and near what their
+// pages say: HyperCLOVA X SEED Think 14.74 billion; or their names, VaultGemma 1 (1.04), Jais 2 8 (8.1), Muse Glimmer
+// 30 (27.8, and an encoder of 1.9), Granite SWASH 2 (2.1).
+TEST(HuggingFaceMoreFamiliesTest, DenseFamilies) {
+  std::vector<std::string> notices;
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig nanochat, Read(R"({"model_type": "nanochat", "hidden_size": 1280,
+      "num_hidden_layers": 20, "num_attention_heads": 10, "num_key_value_heads": 10, "intermediate_size": 5120,
+      "vocab_size": 65536, "hidden_act": "relu2", "tie_word_embeddings": false})",
+                                                          64, &notices));
+  EXPECT_EQ(CountOf(nanochat), 560'988'160 + 1280 + 20 * (2 * 1280 + 2 * 128));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("norms without weights")));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig clova, Read(R"({"model_type": "hyperclovax", "hidden_size": 6144,
+      "num_hidden_layers": 38, "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 14336, "vocab_size": 110592, "use_post_norm": true, "tie_word_embeddings": false})"));
+  EXPECT_EQ(CountOf(clova), Ends(110592, 6144) + 38 * (Layer(6144, 6144, 1024, 14336) + 2 * 6144));
+  EXPECT_NEAR(static_cast<double>(CountOf(clova)), 14.74e9, 0.01e9);
+  EXPECT_EQ(clova.norm_places, NormPlaces::kBoth);
+  constexpr absl::string_view kVault = R"({"model_type": "vaultgemma", "hidden_size": 1152, "num_hidden_layers": 26,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 6912,
+      "vocab_size": 256000, "sliding_window": 512, "layer_types": KINDS, "hidden_activation": "gelu_pytorch_tanh"})";
+  ASSERT_OK_AND_ASSIGN(
+      const DecoderConfig vault,
+      Read(absl::StrReplaceAll(kVault, {{"KINDS", EachFourth(26, 0, "\"full_attention\"", "\"full_attention\"")}})));
+  EXPECT_EQ(CountOf(vault), int64_t{256000} * 1152 + 1152 + 26 * Layer(1152, 1024, 1024, 6912));
+  EXPECT_EQ(vault.sliding_window, 0);
+  EXPECT_EQ(vault.norm_places, NormPlaces::kBefore);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig jais, Read(R"({"model_type": "jais2", "hidden_size": 3328,
+      "num_hidden_layers": 32, "num_attention_heads": 26, "num_key_value_heads": 26, "intermediate_size": 26624,
+      "vocab_size": 150272, "hidden_act": "relu2", "attention_bias": true, "mlp_bias": true})"));
+  EXPECT_EQ(CountOf(jais), Ends(150272, 3328) + 3328 +
+                               32 * (int64_t{4} * 3328 * 3328 + 2 * 3328 * 26624 + (4 + 4 + 1) * 3328 + 26624));
+  // Its map in the file of the whole model; the class's windows and heads.
+  notices.clear();
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig muse, Read(R"({"model_type": "muse_glimmer", "vision_config": {},
+      "text_config": {"hidden_size": 6656, "num_hidden_layers": 52, "num_attention_heads": 32,
+      "intermediate_size": 19968, "vocab_size": 202048, "hidden_activation": "silu"}})",
+                                                      64, &notices));
+  EXPECT_EQ(CountOf(muse),
+            Ends(202048, 6656) + 52 * (Layer(6656, 4096, 256, 19968) + int64_t{6656} * 4096 + 2 * 6656 + 2 * 128));
+  EXPECT_EQ(muse.sliding_window, 2048);
+  EXPECT_EQ(muse.full_attention_every, 4);
+  EXPECT_EQ(muse.full_attention_at, 0);
+  EXPECT_THAT(notices, Contains(HasSubstr("without rotary positions")));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig granite, Read(R"({"model_type": "granite_swa", "hidden_size": 2560,
+      "num_hidden_layers": 24, "num_attention_heads": 20, "intermediate_size": 8192, "vocab_size": 100352})"));
+  EXPECT_EQ(CountOf(granite), int64_t{100352} * 2560 + 2560 + 24 * Layer(2560, 2560, 512, 8192));
+  EXPECT_EQ(granite.full_attention_every, 4);
+  EXPECT_EQ(granite.full_attention_at, 1);
+}
+
+// By hand, and near what their pages say: Youtu-LLM 1.96 billion, MiniCPM3 4, Mistral Small 4 119, A.X K1 519 (less a
+// norm behind the experts of 60 layers, 7168 each).
+TEST(HuggingFaceMoreFamiliesTest, LatentAttention) {
+  const absl::StatusOr<DecoderConfig> youtu = Read(R"({"model_type": "youtu", "hidden_size": 2048, "head_dim": 64,
+      "num_hidden_layers": 32, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 6144,
+      "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+      "vocab_size": 128256})");
+  EXPECT_EQ(CountOf(youtu), int64_t{128256} * 2048 + 2048 +
+                                32 * (Latent(2048, 16, 1536, 512, 128, 64, 128) + int64_t{3} * 2048 * 6144 + 2 * 2048));
+  EXPECT_NEAR(static_cast<double>(CountOf(youtu)), 1.96e9, 0.01e9);
+  // No width of values in the file.
+  constexpr absl::string_view kMini = R"({"model_type": "minicpm3", "hidden_size": 2560, "num_hidden_layers": 62,
+      "num_attention_heads": 40, "num_key_value_heads": 40, "intermediate_size": 6400, "q_lora_rank": 768,
+      "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "vocab_size": 73448})";
+  const absl::StatusOr<DecoderConfig> mini = Read(kMini);
+  EXPECT_EQ(CountOf(mini), int64_t{73448} * 2560 + 2560 +
+                               62 * (Latent(2560, 40, 768, 256, 64, 32, 64) + int64_t{3} * 2560 * 6400 + 2 * 2560));
+  EXPECT_EQ(mini->value_head_dim, 64);
+  EXPECT_THAT(Read(absl::StrReplaceAll(kMini, {{"minicpm3", "youtu"}})).status().message(), HasSubstr("v_head_dim"));
+  const absl::StatusOr<DecoderConfig> mistral = Read(R"({"model_type": "mistral3", "vision_config": {},
+      "text_config": {"model_type": "mistral4", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+      "num_key_value_heads": 32, "head_dim": 128, "intermediate_size": 12288, "moe_intermediate_size": 2048,
+      "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1,
+      "first_k_dense_replace": 0, "q_lora_rank": 1024, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
+      "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 131072, "rope_parameters": {"type": "yarn",
+      "rope_theta": 10000.0, "factor": 128.0, "partial_rotary_factor": 0.5}}})");
+  EXPECT_EQ(CountOf(mistral), Ends(131072, 4096) + 36 * (Latent(4096, 32, 1024, 256, 64, 64, 128) + 2 * 4096 +
+                                                         4096 * 128 + int64_t{129} * 3 * 4096 * 2048));
+  EXPECT_NEAR(static_cast<double>(CountOf(mistral)), 119e9, 0.5e9);
+  EXPECT_EQ(mistral->rotary_factor, 1);
+  const absl::StatusOr<DecoderConfig> axk1 = Read(R"({"model_type": "axk1", "hidden_size": 7168,
+      "num_hidden_layers": 61, "num_attention_heads": 64, "num_key_value_heads": 64, "intermediate_size": 18432,
+      "moe_intermediate_size": 2048, "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8,
+      "n_group": 8, "topk_group": 4, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 163840})");
+  EXPECT_EQ(CountOf(axk1), Ends(163840, 7168) + 61 * (Latent(7168, 64, 1536, 512, 128, 64, 128) + 2 * 7168) +
+                               int64_t{3} * 7168 * 18432 + 60 * (7168 * 192 + int64_t{193} * 3 * 7168 * 2048));
+  EXPECT_NEAR(static_cast<double>(CountOf(axk1)), 519e9, 0.5e9);
+  EXPECT_EQ(axk1->dense_layers, 1);
+}
+
+// By hand, and near what their pages say: Ling-lite 16.8 billion, Hy3 295 and 3.8 behind the last layer, Mellum 2 12,
+// Laguna XS.2 33 (less gates of each head, 2048 x (10 x 48 + 30 x 64)).
+TEST(HuggingFaceMoreFamiliesTest, FamiliesWithExperts) {
+  const absl::StatusOr<DecoderConfig> ling = Read(R"({"model_type": "bailing_moe", "hidden_size": 2048,
+      "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 1408,
+      "moe_intermediate_size": 1408, "num_experts": 64, "num_shared_experts": 2, "num_experts_per_tok": 6,
+      "first_k_dense_replace": 0, "use_bias": false, "use_qkv_bias": false, "vocab_size": 126464})");
+  EXPECT_EQ(CountOf(ling), Ends(126464, 2048) + 28 * (Layer(2048, 2048, 512, 66 * 1408) + 2048 * 64));
+  EXPECT_NEAR(static_cast<double>(CountOf(ling)), 16.8e9, 0.05e9);
+  EXPECT_FALSE(ling->qk_norm);
+  constexpr absl::string_view kHy3 = R"({"model_type": "hy_v3", "hidden_size": 4096, "num_hidden_layers": 80,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 13312,
+      "moe_intermediate_size": 1536, "num_experts": 192, "num_shared_experts": 1, "num_experts_per_tok": 8,
+      "num_nextn_predict_layers": 1, "vocab_size": 120832})";
+  const absl::StatusOr<DecoderConfig> hy3 = Read(kHy3);
+  constexpr int64_t kHy3Layer = Layer(4096, 8192, 1024, 193 * 1536) + 4096 * 192 + 2 * 128;
+  EXPECT_EQ(CountOf(Read(absl::StrReplaceAll(kHy3, {{"layers\": 1", "layers\": 0"}}))),
+            Ends(120832, 4096) + Layer(4096, 8192, 1024, 13312) + 2 * 128 + 79 * kHy3Layer);
+  EXPECT_EQ(hy3->dense_layers, 1);
+  EXPECT_EQ(hy3->mtp_layers, 1);
+  EXPECT_NEAR(static_cast<double>(CountOf(hy3)), 295e9 + 3.8e9, 0.5e9);
+  const absl::StatusOr<DecoderConfig> mellum =
+      Read(absl::StrReplaceAll(R"({"model_type": "mellum", "hidden_size": 2304, "num_hidden_layers": 28,
+      "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 7168,
+      "moe_intermediate_size": 896, "num_experts": 64, "num_experts_per_tok": 8, "sliding_window": 1024,
+      "layer_types": KINDS, "vocab_size": 98304})",
+                               {{"KINDS", EachFourth(28, 3, "\"sliding_attention\"", "\"full_attention\"")}}));
+  EXPECT_EQ(CountOf(mellum), Ends(98304, 2304) + 28 * (Layer(2304, 4096, 512, 64 * 896) + 2304 * 64 + 2 * 128));
+  EXPECT_NEAR(static_cast<double>(CountOf(mellum)), 12.1e9, 0.1e9);
+  EXPECT_EQ(mellum->sliding_window, 1024);
+  EXPECT_EQ(mellum->full_attention_every, 4);
+  const std::string laguna_text =
+      absl::StrReplaceAll(R"({"model_type": "laguna", "hidden_size": 2048, "num_hidden_layers": 40,
+      "num_attention_heads": 48, "num_attention_heads_per_layer": HEADS, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 8192, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+      "num_experts": 256, "num_experts_per_tok": 8, "mlp_only_layers": [0], "sliding_window": 512,
+      "layer_types": KINDS, "gating": "per-head", "vocab_size": 100352})",
+                          {{"HEADS", EachFourth(40, 0, "64", "48")},
+                           {"KINDS", EachFourth(40, 0, "\"sliding_attention\"", "\"full_attention\"")}});
+  const absl::StatusOr<DecoderConfig> laguna = Read(laguna_text);
+  EXPECT_EQ(CountOf(laguna), Ends(100352, 2048) + 40 * 2 * 128 + 10 * Layer(2048, 6144, 1024, 0) +
+                                 30 * Layer(2048, 8192, 1024, 0) + int64_t{3} * 2048 * 8192 +
+                                 39 * (2048 * 256 + int64_t{257} * 3 * 2048 * 512));
+  EXPECT_EQ(laguna->heads, 64);
+  EXPECT_EQ(laguna->full_attention_heads, (AttentionHeads{48, 8, 128}));
+  EXPECT_EQ(laguna->full_attention_at, 1);
+  EXPECT_EQ(laguna->dense_layers, 1);
+  EXPECT_THAT(Read(absl::StrReplaceAll(laguna_text, {{"48, 64, 64, 64, 48, 64", "48, 64, 64, 64, 48, 32"}})),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("num_attention_heads_per_layer[")));
+  EXPECT_THAT(Read(absl::StrReplaceAll(laguna_text, {{"[48, 64, ", "[48, "}})).status().message(),
+              HasSubstr("found 39 numbers, wanted one for each of the 40 layers"));
+  // Of the classes: experts of 1024, and one of 2048 that all tokens pass through.
+  for (const absl::string_view type : {"granitemoeshared", "granitemoe_swa"}) {
+    EXPECT_EQ(CountOf(Read(absl::StrCat(R"({"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16,
+        "intermediate_size": 1024, "shared_intermediate_size": 2048, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "vocab_size": 1024, "model_type": ")",
+                                        type, "\"}"))),
+              Ends(1024, 1024) + 4 * (Layer(1024, 1024, 1024, 8 * 1024 + 2048) + 1024 * 8))
+        << type;
+  }
+}
+
+// OLMo Hybrid 7B, by hand as its class has it: of layers with linear attention products of queries and keys, of values,
+// gates and the result, of two logits, four taps, two numbers of each of 30 heads, and the norm of 192. The norms of
+// queries and keys are of all heads there, 3840, and of one here.
+TEST(HuggingFaceMoreFamiliesTest, OlmoHybrid) {
+  std::vector<std::string> notices;
+  const std::string text =
+      absl::StrReplaceAll(R"({"model_type": "olmo_hybrid", "hidden_size": 3840,
+      "num_hidden_layers": 32, "num_attention_heads": 30, "intermediate_size": 11008, "vocab_size": 100352,
+      "layer_types": KINDS, "rope_parameters": null, "tie_word_embeddings": false})",
+                          {{"KINDS", EachFourth(32, 3, "\"linear_attention\"", "\"full_attention\"")}});
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig olmo, Read(text, 64, &notices));
+  EXPECT_EQ(olmo.linear_attention, (LinearAttentionConfig{LinearForm::kGatedDelta, 30, 30, 96, 192, 4}));
+  EXPECT_EQ(olmo.positions, Positions::kNone);
+  EXPECT_EQ(olmo.full_attention_every, 4);
+  constexpr int64_t kLinear =
+      int64_t{3840} * (2 * 2880 + 3 * 5760 + 2 * 30) + 4 * (2 * 2880 + 5760) + 2 * 30 + 192 + 2 * 3840;
+  EXPECT_EQ(CountOf(olmo), Ends(100352, 3840) + 8 * (Layer(3840, 3840, 3840, 11008) + 2 * 128) +
+                               24 * (kLinear + int64_t{3} * 3840 * 11008));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("norms behind attention")));
+  EXPECT_EQ(Read(absl::StrReplaceAll(text, {{"null", "{\"rope_theta\": 500000}"}}))->positions, Positions::kRotary);
 }
 
 // What layers have that is not modelled is told.

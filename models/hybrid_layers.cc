@@ -1,5 +1,6 @@
 #include "models/hybrid_layers.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -79,12 +80,14 @@ absl::StatusOr<std::string> ReadPattern(const NodeRef& in) {
   return pattern;
 }
 
-absl::Status ReadLinear(const NodeRef& in, LinearAttentionConfig& l) {
+absl::Status ReadLinear(const NodeRef& in, HybridKeys keys, const DecoderConfig& c, LinearAttentionConfig& l) {
+  const bool olmo = keys == HybridKeys::kOlmo;
   l.form = LinearForm::kGatedDelta;
-  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_heads, IntOr(in["linear_num_key_heads"], 16));
-  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, IntOr(in["linear_num_value_heads"], 32));
-  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, IntOr(in["linear_key_head_dim"], 128));
-  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, IntOr(in["linear_value_head_dim"], 128));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_heads, IntOr(in["linear_num_key_heads"], olmo ? c.heads : 16));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_heads, IntOr(in["linear_num_value_heads"], olmo ? c.heads : 32));
+  const int64_t of_hidden = std::max<int64_t>(c.hidden * 3 / 4 / l.key_heads, 1);
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.key_dim, IntOr(in["linear_key_head_dim"], olmo ? of_hidden : 128));
+  MESHWRIGHT_ASSIGN_OR_RETURN(l.value_dim, IntOr(in["linear_value_head_dim"], olmo ? 2 * l.key_dim : 128));
   MESHWRIGHT_ASSIGN_OR_RETURN(l.convolution, IntOr(in["linear_conv_kernel_dim"], 4));
   return absl::OkStatus();
 }
@@ -144,8 +147,8 @@ absl::Status ReadHybridLayers(const NodeRef& in, HybridKeys keys, DecoderConfig&
     }
     return ReadMamba(in, keys, c.hidden, c.linear_attention);
   }
-  if (keys == HybridKeys::kLinear) {
-    MESHWRIGHT_RETURN_IF_ERROR(ReadLinear(in, c.linear_attention));
+  if (keys == HybridKeys::kLinear || keys == HybridKeys::kOlmo) {
+    MESHWRIGHT_RETURN_IF_ERROR(ReadLinear(in, keys, c, c.linear_attention));
   } else if (keys == HybridKeys::kKimi) {
     MESHWRIGHT_RETURN_IF_ERROR(ReadKimi(in["linear_attn_config"], c.linear_attention));
   } else {

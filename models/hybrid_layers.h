@@ -17,6 +17,7 @@ namespace meshwright {
 enum class HybridKeys : uint8_t {
   kNone,
   kLinear,    // Qwen3-Next's: linear_num_value_heads and so on
+  kOlmo,      // OLMo Hybrid's: the same keys, with sizes by attention's heads where one is missing
   kKimi,      // Kimi Linear's: a map, linear_attn_config
   kMamba,     // Bamba's and Granite 4's: mamba_n_heads and so on
   kPatterns,  // Nemotron-H's, whose layers are halves: hybrid_override_pattern, mamba_num_heads and so on

@@ -33,8 +33,10 @@ struct Around {
   absl::string_view left_out = "";  // what its decoder does here, and a plan does not
 };
 constexpr Around kAround[] = {
+    {"exaone4_5", "exaone4"},
     {"gemma3", "gemma3_text"},
     {"gemma4", "gemma4_text"},
+    {"gemma4_unified", "gemma4_unified_text"},
     {"glm4v", "glm4v_text", true},
     {"glm4v_moe", "glm4v_moe_text", true},
     {"internvl", "qwen2"},
@@ -42,6 +44,7 @@ constexpr Around kAround[] = {
     {"llama4", "llama4_text"},
     {"llava", "llama"},
     {"mistral3", "mistral"},
+    {"muse_glimmer", "muse_glimmer_text"},
     {"paligemma", "gemma", false,
      "attention of the prefix (an image and its prompt) to all of itself is taken as causal"},
     {"qwen2_vl", "qwen2_vl_text", true},
