@@ -51,7 +51,7 @@ absl::StatusOr<Redistribution> Redistribute(const Shape& global, DType dtype, co
 // each; when there are as many, all make room.
 class KeptRedistributions {
  public:
-  static constexpr size_t kMostKept = 4096;
+  static constexpr size_t kMostKept = 16384;
 
   // As Redistribute.
   absl::StatusOr<Redistribution> Find(const Shape& global, DType dtype, const Layout& from, const Layout& to,

@@ -38,10 +38,11 @@ class LossFuser {
  private:
   const Buffer& BufferOf(const Operand& operand) const { return c_.buffers[operand.buffer.index()]; }
 
-  bool Touches(const Instruction& instruction, BufferId buffer) const {
+  // `root`: of the memory in question.
+  bool Touches(const Instruction& instruction, BufferId root) const {
     for (const auto* operands : {&instruction.reads, &instruction.writes}) {
       for (const Operand& o : *operands) {
-        if (RootOf(c_, o.buffer) == RootOf(c_, buffer)) return true;
+        if (RootOf(c_, o.buffer) == root) return true;
       }
     }
     return false;
@@ -75,7 +76,7 @@ class LossFuser {
     if (maker == sums || maker < max) return true;  // of another block, or before
     if (KernelOf(all[maker], OpKind::kFeed) == nullptr || !all[maker].reads.empty()) return false;
     for (size_t i = max; i < maker; ++i) {
-      if (Touches(all[i], labels.buffer)) return false;
+      if (Touches(all[i], RootOf(c_, labels.buffer))) return false;
     }
     std::rotate(all.begin() + static_cast<int64_t>(max), all.begin() + static_cast<int64_t>(maker),
                 all.begin() + static_cast<int64_t>(maker) + 1);
@@ -91,7 +92,7 @@ class LossFuser {
     if (max == sums) return;
     for (size_t i = max + 1; i < sums; ++i) {
       for (const Operand& write : all[sums].writes) {
-        if (Touches(all[i], write.buffer)) return;
+        if (Touches(all[i], RootOf(c_, write.buffer))) return;
       }
     }
     const int64_t parts = mesh_.SizeOf(logits.layout.dims.back());
@@ -160,10 +161,11 @@ class LossFuser {
   // Whether everything that uses the buffer's memory is a kernel, or beside no kernel, at its own layer: in `block` up
   // to instruction `last`, elsewhere forward.
   bool DiesAt(BufferId buffer, size_t block, size_t last) const {
+    const BufferId root = RootOf(c_, buffer);
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
       for (size_t i = 0; i < c_.blocks[b].instructions.size(); ++i) {
         const Instruction& instruction = c_.blocks[b].instructions[i];
-        if (!Touches(instruction, buffer)) continue;
+        if (!Touches(instruction, root)) continue;
         if (b == block ? i > last : c_.blocks[b].phase != Phase::kForward) return false;
         if (!IsInOrder(instruction, buffer)) return false;
       }
@@ -172,10 +174,11 @@ class LossFuser {
   }
   // Whether the buffer is used in `block` alone, from instruction `first` on.
   bool BornAt(BufferId buffer, size_t block, size_t first) const {
+    const BufferId root = RootOf(c_, buffer);
     for (size_t b = 0; b < c_.blocks.size(); ++b) {
       for (size_t i = 0; i < c_.blocks[b].instructions.size(); ++i) {
         const Instruction& instruction = c_.blocks[b].instructions[i];
-        if (!Touches(instruction, buffer)) continue;
+        if (!Touches(instruction, root)) continue;
         if (b != block || i < first || !IsInOrder(instruction, buffer)) return false;
       }
     }

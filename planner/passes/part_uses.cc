@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,11 @@
 
 namespace meshwright {
 namespace {
+
+// `block`: none of `blocks` is behind it.
+void AddLast(size_t block, BlocksOfBuffer::Blocks& blocks) {
+  if (blocks.empty() || blocks.back() != block) blocks.push_back(block);
+}
 
 class Finder {
  public:
@@ -30,8 +36,8 @@ class Finder {
     found_.of_buffer.resize(all_.buffers.size());
     for (size_t k = 0; k < blocks.size(); ++k) {
       for (const Instruction& instruction : blocks[k].instructions) {
-        for (const Operand& operand : instruction.reads) found_.of_buffer[operand.buffer.index()].readers.insert(k);
-        for (const Operand& operand : instruction.writes) found_.of_buffer[operand.buffer.index()].writers.insert(k);
+        for (const Operand& operand : instruction.reads) AddLast(k, found_.of_buffer[operand.buffer.index()].readers);
+        for (const Operand& operand : instruction.writes) AddLast(k, found_.of_buffer[operand.buffer.index()].writers);
       }
     }
     found_.parts_of.assign(graph_.segments.size(), {});
@@ -126,7 +132,7 @@ class Finder {
     return parts;
   }
 
-  std::set<int64_t> StagesOf(const std::set<size_t>& blocks) const {
+  std::set<int64_t> StagesOf(const BlocksOfBuffer::Blocks& blocks) const {
     std::set<int64_t> stages;
     for (size_t block : blocks) {
       for (int64_t part : found_.parts_of[SegmentOf(block)]) stages.insert(StageOf(part));
@@ -135,7 +141,7 @@ class Finder {
   }
   // Of what is on several stages for both directions, that of the first one's first part: so each of the two stages
   // that have a part twice owns one.
-  int64_t OwnerOf(const std::set<size_t>& blocks) const {
+  int64_t OwnerOf(const BlocksOfBuffer::Blocks& blocks) const {
     if (directions() == 1) return *StagesOf(blocks).begin();
     int64_t part = num_parts();
     for (size_t block : blocks) part = std::min(part, found_.parts_of[SegmentOf(block)][0]);

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "ir/graph.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
@@ -42,7 +42,8 @@ struct Crossing {
 };
 
 struct BlocksOfBuffer {
-  std::set<size_t> readers, writers;
+  using Blocks = absl::InlinedVector<size_t, 4>;  // in order, each once
+  Blocks readers, writers;
 };
 
 struct PartUses {

@@ -386,17 +386,20 @@ class Splitter {
   // From one chunk of a stage to the next: copied instead of sent.
   bool IsTurn(const Crossing& crossing) const { return StageOf(crossing.from) == StageOf(crossing.to); }
   bool Crosses(BufferId id) const { return !uses_.crossings_of[id.index()].empty(); }
-  // The chunks of the stage that use a buffer.
-  const std::set<int64_t>& ChunksWith(BufferId id) const {
-    std::optional<std::set<int64_t>>& known = chunks_with_[id.index()];
+  // The chunks of the stage that use a buffer, in order.
+  using Chunks = absl::InlinedVector<int64_t, 4>;
+  const Chunks& ChunksWith(BufferId id) const {
+    std::optional<Chunks>& known = chunks_with_[id.index()];
     if (known.has_value()) return *known;
-    std::set<int64_t>& chunks = known.emplace();
+    Chunks& chunks = known.emplace();
     for (const auto* blocks : {&uses_.of_buffer[id.index()].readers, &uses_.of_buffer[id.index()].writers}) {
       for (size_t block : *blocks) {
         const std::vector<int64_t>& here = chunks_of_[SegmentOf(block)];
-        chunks.insert(here.begin(), here.end());
+        chunks.insert(chunks.end(), here.begin(), here.end());
       }
     }
+    absl::c_sort(chunks);
+    chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
     return chunks;
   }
   // Of the stage under construction.
@@ -529,7 +532,7 @@ class Splitter {
   std::vector<std::vector<int64_t>> chunks_of_;  // by segment
   std::vector<std::vector<BufferId>> renamed_;   // by chunk and the buffer before; invalid: not yet
   mutable std::map<std::tuple<PassKind, PassKind, int64_t, int64_t>, int64_t> between_;
-  mutable std::vector<std::optional<std::set<int64_t>>> chunks_with_;  // by buffer
+  mutable std::vector<std::optional<Chunks>> chunks_with_;  // by buffer
 };
 
 }  // namespace

@@ -210,7 +210,7 @@ absl::StatusOr<LowerBounds> LowerBounds::Make(const Problem& problem, const Cost
   std::vector<const std::map<std::pair<int64_t, int>, Asked>*> splits;
   for (const auto& [unused, programs] : distinct) splits.push_back(&programs);
   std::vector<Probes> made(splits.size());
-  KeptRedistributions kept;
+  KeptForProbes kept;
   ParallelFor(splits.size(), threads, [&](size_t i) {
     const auto too_large = [&](const Combination* combination) {
       return bounds.PeakOfSmaller(made[i], *combination, bounds.surely_) > bounds.surely_;

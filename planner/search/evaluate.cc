@@ -1,7 +1,6 @@
 #include "planner/search/evaluate.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "planner/lower.h"
 #include "planner/passes/cut_runs.h"
 #include "planner/schedule.h"
+#include "planner/search/latest.h"
 #include "simulator/class_copies.h"
 #include "simulator/price.h"
 
@@ -343,38 +343,6 @@ absl::StatusOr<Prediction> PredictMicrobatch(const Problem& problem, const Micro
 }
 
 }  // namespace
-
-// The latest values of a function, by what it is given. Made outside the lock: two threads may make the same at once,
-// and one of both is kept.
-template <typename Key, typename Value>
-class Latest {
- public:
-  explicit Latest(size_t most) : most_(most) {}
-
-  // `make`: () -> absl::StatusOr<Value>, the function at `key`.
-  template <typename Make>
-  absl::StatusOr<std::shared_ptr<const Value>> Get(const Key& key, const Make& make) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (const auto found = values_.find(key); found != values_.end()) return found->second;
-    }
-    MESHWRIGHT_ASSIGN_OR_RETURN(Value made, make());
-    auto value = std::make_shared<const Value>(std::move(made));
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (values_.try_emplace(key, value).second) order_.push_back(key);
-    if (order_.size() > most_) {
-      values_.erase(order_.front());
-      order_.pop_front();
-    }
-    return value;
-  }
-
- private:
-  const size_t most_;
-  std::mutex mutex_;
-  std::map<Key, std::shared_ptr<const Value>> values_;
-  std::deque<Key> order_;  // the oldest first
-};
 
 class Evaluator::Kept {
  public:

@@ -37,11 +37,11 @@ class ProbeReader {
   ProbeReader(bool scatters_gradients, bool shard_parameters, const LoweredProbe& lowered, const Prices& prices)
       : scatters_gradients_(scatters_gradients),
         shard_parameters_(shard_parameters),
-        graph_(lowered.graph),
+        graph_(lowered.of->graph),
         program_(lowered.program),
         c_(program_.classes[0]),
         prices_(prices.classes[0]) {
-    probe_.runs = lowered.runs;
+    probe_.runs = lowered.of->runs;
   }
 
   Probe Read() {
@@ -205,7 +205,7 @@ class ProbeReader {
 }  // namespace
 
 absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
-                                        const Combination& combination, KeptRedistributions& kept) {
+                                        const Combination& combination, KeptForProbes& kept) {
   Combination alone = combination;
   alone.degrees.pipeline = 1;
   alone.pipelining = {};
@@ -217,12 +217,13 @@ absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel&
   one.batch = alone.degrees.data * alone.degrees.microbatch;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Strategy strategy, StrategyOf(one, alone, facts.sizes));
   LoweredProbe lowered;
-  MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
-  lowered.runs = LayersOf(graph);
-  lowered.graph = SortLayers(graph);
+  MESHWRIGHT_ASSIGN_OR_RETURN(lowered.of, kept.graphs.Get(one.batch, [&]() -> absl::StatusOr<SortedGraph> {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
+    return SortedGraph{SortLayers(graph), LayersOf(graph)};
+  }));
   MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
-                              LowerBlocks(lowered.graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
-                                          /*observe=*/nullptr, &kept));
+                              LowerBlocks(lowered.of->graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
+                                          /*observe=*/nullptr, &kept.redistributions));
   MESHWRIGHT_ASSIGN_OR_RETURN(lowered.program, LowerStages(blocks, strategy, problem.update));
   return lowered;
 }

@@ -6,13 +6,15 @@
 // (planner/passes/cut_runs.h), so that it tells what those of any stage take. Where gradients may be kept as rows, no
 // gradient is cleared, or read to be added to.
 //
-// Thread safety: pure functions, but of `kept`, which several may share.
+// Thread safety: pure functions, but of what is kept, which several may share.
 #ifndef MESHWRIGHT_PLANNER_SEARCH_PROBE_H_
 #define MESHWRIGHT_PLANNER_SEARCH_PROBE_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "ir/program.h"
 #include "planner/lower.h"
 #include "planner/passes/pipeline_parts.h"
+#include "planner/search/latest.h"
 #include "planner/search/problem.h"
 #include "planner/search/space.h"
 
@@ -57,16 +60,28 @@ struct Probe {
   std::vector<Stack> runs;    // the chain before it was sorted: of L layers in a run the next L of `stacks`
 };
 
-// One micro-batch on one stage.
-struct LoweredProbe {
+// The graph of a micro-batch.
+struct SortedGraph {
   Graph graph;              // of sorted layers
   std::vector<Stack> runs;  // before
+};
+
+// What probes have in common: graphs by their rows, some ten kilobytes each, and redistributions.
+struct KeptForProbes {
+  static constexpr size_t kMostGraphs = 64;
+  Latest<int64_t, SortedGraph> graphs{kMostGraphs};
+  KeptRedistributions redistributions;
+};
+
+// One micro-batch on one stage.
+struct LoweredProbe {
+  std::shared_ptr<const SortedGraph> of;
   Program program;
 };
 
 // REQUIRES: the combination's degrees divide the cluster. The error of a model that cannot be split so.
 absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel& costs, const DecoderFacts& facts,
-                                        const Combination& combination, KeptRedistributions& kept);
+                                        const Combination& combination, KeptForProbes& kept);
 
 // Of a combination that differs from the one that was lowered in what is counted and not lowered: whether parameters
 // are split. Of those it must be called for the whole ones first, as gradients of split ones are overwritten in
