@@ -66,8 +66,8 @@ void Resize(int64_t nodes, int64_t devices_per_node, Cluster* cluster);
 inline constexpr int64_t kWiredBoard = 4;
 void WireBoard(Cluster* cluster);
 
-// `num_devices` of the device in usual machines: one node that is not full, or whole nodes; else of each node as many as
-// the largest power of two, 64 of a domain of 72.
+// `num_devices` of the device in usual machines: one node that is not full, or whole nodes; else of each node as many
+// as the largest power of two, 64 of a domain of 72.
 absl::StatusOr<Cluster> MakeClusterOfDevices(absl::string_view device, int64_t num_devices);
 // The same of machines as those of `cluster`, with their links and whatever else it says.
 absl::StatusOr<Cluster> WithDevices(Cluster cluster, int64_t num_devices);
