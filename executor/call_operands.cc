@@ -114,17 +114,29 @@ absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call) {
                                                  " do not fit"));
 }
 
-absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call) {
+absl::StatusOr<TurnedHeads> TurnedHeadsOf(const KernelCall& call) {
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
-  if (x.size() != 5 || x[4] % 2 != 0 || y != x) {
-    return absl::InvalidArgumentError(absl::StrCat("wants (s, b, g, r, d) with even d, found ", ToText(x)));
+  const int64_t given = call.attrs->head_width;
+  const bool apart = x.size() == 5 && given == 0, behind = x.size() == 4 && given > 0 && x[3] > given;
+  if ((!apart && !behind) || y != x) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wants (s, b, g, r, d), or (s, b, g, w) and the width of a head; found ", ToText(x)));
+  }
+  TurnedHeads heads;
+  heads.groups = x[1] * x[2];
+  heads.width = apart ? x[4] : given;
+  heads.heads = apart ? x[3] - 1 : (x[3] - 1) / given;
+  heads.value_width = apart ? x[4] : x[3] - heads.heads * given;
+  if (heads.width % 2 != 0 || heads.value_width % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("wants heads of even widths, found ", ToText(x)));
   }
   const int64_t turned = call.attrs->turned;
-  if (turned < 0 || turned > x[4] || turned % 2 != 0) {
+  if (turned < 0 || turned > heads.width || turned % 2 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("wants an even number of at most ", x[4], " elements to turn, found ", turned));
+        absl::StrCat("wants an even number of at most ", heads.width, " elements to turn, found ", turned));
   }
-  return turned == 0 ? x[4] : turned;
+  heads.turned = turned == 0 ? heads.width : turned;
+  return heads;
 }
 
 absl::StatusOr<int64_t> NormedHeadsOf(const KernelCall& call) {

@@ -65,9 +65,16 @@ struct LatentShape {
 };
 absl::StatusOr<LatentShape> LatentShapeOf(const KernelCall& call);
 
-// Rotary and its gradient: how many elements of each head are turned. kInvalidArgument where these are not pairs, or
-// the operands are not (s, b, g, r, d).
-absl::StatusOr<int64_t> TurnedElementsOf(const KernelCall& call);
+// Rotary and its gradient. Of each group at one position: heads that are turned, one behind the other, of `width`
+// elements each, of which the first `turned` are; behind them what is not, the value.
+struct TurnedHeads {
+  int64_t groups = 0, heads = 0, width = 0, turned = 0, value_width = 0;
+
+  constexpr int64_t stride() const { return heads * width + value_width; }
+};
+// kInvalidArgument where these are not pairs, or the operands are neither (s, b, g, r, d) nor (s, b, g, w) with a
+// width.
+absl::StatusOr<TurnedHeads> TurnedHeadsOf(const KernelCall& call);
 
 // NormHeads and its gradient: heads of a group: queries, a key and a value. kInvalidArgument where the first operands
 // are not (s, b, g, r, d) with at least one query, or gamma is not (2, d).

@@ -48,9 +48,10 @@ OpAttrs Sliced(const Shape& begin, const Shape& strides) {
   return attrs;
 }
 
-OpAttrs Turned(int64_t elements) {
+OpAttrs Turned(int64_t elements, int64_t head_width = 0) {
   OpAttrs attrs;
   attrs.turned = elements;
+  attrs.head_width = head_width;
   return attrs;
 }
 
@@ -294,7 +295,9 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
       return {{op, "", {{4, 2, 2, 4, 6}, {4, 2, 2, 4, 6}, {2, 6}}}};
     case OpKind::kRotary:
     case OpKind::kRotaryGrad:
-      return {{op, "", {{4, 2, 2, 4, 6}}}, {op, "", {{4, 2, 2, 4, 6}}, Turned(2)}};
+      return {{op, "", {{4, 2, 2, 4, 6}}},
+              {op, "", {{4, 2, 2, 4, 6}}, Turned(2)},
+              {op, "s b g w! -> s b g w!", {{4, 2, 2, 22}}, Turned(2, 6)}};
     case OpKind::kLatentHeads:
       return {{op, "", {{4, 2, 2, 6}, {4, 2, 2}, {4, 2, 2, 9}}, {}, {}, -1, 1, {{4, 2, 2, 17}}}};
     case OpKind::kLatentHeadsGrad:

@@ -85,6 +85,7 @@ struct OpAttrs {
   bool gate_first = false;  // GatedRMSNorm: the gate is applied before the norm (Mamba-2), not behind it
   double theta = 10000;     // Rotary
   int64_t turned = 0;       // Rotary: of each head, that so many elements are turned, the first; 0: all
+  int64_t head_width = 0;   // Rotary of heads one behind the other: of a query or key; the value is no wider
   double rate = 0.5;        // Dropout: the share of elements that become 0
   int64_t stream = 0;       // Dropout: which of the model's random masks
   Shape begin, strides;     // StridedSlice, one per dim of its input; empty: from 0, every element

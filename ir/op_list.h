@@ -188,7 +188,8 @@ inline constexpr OpInfo kOps[] = {
     // Attention works on q, k and v in one tensor: for each KV group g, r = q + 2 heads: its queries, then key, value.
     // RMSNorm of each query, by the first row of gamma, and of each key, by the second; values stay as they are.
     {OpKind::kNormHeads, "NormHeads", "s b g r! d!, t! d! -> s b g r! d!", KernelClass::kNormalize, 6, Reduction::kSum, true},
-    // Turns queries and keys, or the first `turned` elements of each, by an angle of their position.
+    // Turns queries and keys, or the first `turned` elements of each, by an angle of their position. Heads may lie one
+    // behind the other, (s, b, g, w), queries and keys of `head_width`, and the value, no wider, behind them.
     {OpKind::kRotary, "Rotary", "s b g r! d! -> s b g r! d!", KernelClass::kMemory, 3, Reduction::kSum, true},
     // Of latent attention (DeepSeek-V2, section 2.1): a head's query (d), the part with positions that all heads' keys
     // share (p), and the head's key without it beside its value (u) -> query, key and value one behind the other, the

@@ -25,6 +25,7 @@ void VisitFields(A& attrs, const OpAttrs&, Visit visit) {
   visit("gate_first", attrs.gate_first);
   visit("theta", attrs.theta);
   visit("turned", attrs.turned);
+  visit("head_width", attrs.head_width);
   visit("rate", attrs.rate);
   visit("stream", attrs.stream);
   visit("begin", attrs.begin);

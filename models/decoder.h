@@ -96,8 +96,8 @@ struct DecoderConfig {
   // Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads are made from one vector of so many
   // elements, and queries from another, 0: from the hidden state. Queries and keys have `rope_head_dim` elements with
   // positions besides, those of the keys the same in all heads. 0: heads of one kind.
-  int64_t kv_lora_rank = 0, q_lora_rank = 0;
-  int64_t rope_head_dim = 0, value_head_dim = 0;  // of the latter 0: head_dim
+  int64_t kv_lora_rank = 0, q_lora_rank = 0, rope_head_dim = 0;
+  int64_t value_head_dim = 0;  // 0: head_dim; without latent attention narrower than that (MiMo-V2)
   // A token sees itself and those before it up to so many in all; of each `full_attention_every` layers, counted from
   // the first of all, the last sees all before it. 0: all do; 0: none does.
   int64_t sliding_window = 0, full_attention_every = 0;
@@ -197,6 +197,11 @@ absl::StatusOr<Graph> BuildDecoder(const DecoderConfig& config, const Training& 
 constexpr int64_t ScoreWidth(const DecoderConfig& config) { return config.head_dim + config.rope_head_dim; }
 constexpr int64_t ValueWidth(const DecoderConfig& config) {
   return config.value_head_dim > 0 ? config.value_head_dim : config.head_dim;
+}
+
+// Whether queries, keys and values lie one behind the other, since values are of another width.
+constexpr bool HasNarrowValues(const DecoderConfig& config) {
+  return config.kv_lora_rank == 0 && config.value_head_dim > 0;
 }
 
 // Elements of linear attention for each group of heads, which share a key: its heads, what goes through the

@@ -137,7 +137,16 @@ void ComplainOfHeads(const DecoderConfig& c, std::vector<Complaint>& found) {
     if (c.positions == Positions::kRotary && c.kv_lora_rank == 0 && sizes.head_dim % 2 != 0) {
       complain("head_dim", sizes.head_dim, "an even number, since positions are rotary");
     }
+    if (HasNarrowValues(c) && c.value_head_dim >= sizes.head_dim) {
+      complain("head_dim", sizes.head_dim, absl::StrCat("more than value_head_dim = ", c.value_head_dim));
+    }
   };
+  if (HasNarrowValues(c) && c.positions == Positions::kRotary && c.value_head_dim % 2 != 0) {
+    found.push_back({"value_head_dim", absl::StrCat(c.value_head_dim), "an even number, since positions are rotary"});
+  }
+  if (HasNarrowValues(c) && c.qk_norm) {
+    found.push_back({"value_head_dim", absl::StrCat(c.value_head_dim), "qk_norm: false beside it"});
+  }
   check({c.heads, c.kv_heads, c.head_dim}, /*others=*/false);
   if (full.heads == 0) return;
   check(full, /*others=*/true);
@@ -341,7 +350,8 @@ absl::Status ReadMixers(const NodeRef& in, DecoderConfig& c) {
     MESHWRIGHT_ASSIGN_OR_RETURN(c.rope_head_dim, in["rope_head_dim"].AsInt(2, kMostSize));
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, in["value_head_dim"].AsIntOr(0, 1, kMostSize));
-  for (const absl::string_view field : {"q_lora_rank", "rope_head_dim", "value_head_dim"}) {
+  if (c.kv_lora_rank == 0 && c.value_head_dim == c.head_dim) c.value_head_dim = 0;
+  for (const absl::string_view field : {"q_lora_rank", "rope_head_dim"}) {
     if (c.kv_lora_rank == 0 && in[field].present()) {
       return in[field].Error("it without latent attention", "`kv_lora_rank` beside it");
     }
@@ -471,7 +481,9 @@ double AttentionParameters(const DecoderConfig& config, int64_t window) {
   const double hidden = static_cast<double>(config.hidden), heads = static_cast<double>(sizes.heads);
   if (config.kv_lora_rank == 0) {
     const double gate = config.attention_gate ? heads : 0, keys = static_cast<double>(sizes.kv_heads);
-    return hidden * static_cast<double>(sizes.head_dim) * (2 * (heads + keys) + gate);
+    const int64_t values = HasNarrowValues(config) ? config.value_head_dim : sizes.head_dim;
+    return hidden * (heads + keys) * static_cast<double>(sizes.head_dim + values) +
+           hidden * gate * static_cast<double>(values);
   }
   const double width = static_cast<double>(ScoreWidth(config)), value = static_cast<double>(ValueWidth(config));
   const double gate = config.attention_gate ? hidden * heads * value : 0;

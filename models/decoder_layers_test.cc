@@ -227,6 +227,28 @@ TEST(DecoderLayersTest, HeadsByKindOfLayer) {
               HasSubstr("it beside latent attention"));
 }
 
+// Of a group 2 queries and a key of 4, and a value of 2: 14 columns, of which 12 are turned. Weights by hand: 2 groups
+// of 14 columns, and 2 x 2 x 2 that go back; with a gate as many more.
+TEST(DecoderLayersTest, ValuesNarrowerThanKeys) {
+  constexpr absl::string_view kModel = "layers: 4, kv_heads: 1, head_dim: 4, positions: rotary";
+  ASSERT_OK_AND_ASSIGN(const Graph graph, Build(absl::StrCat(kModel, ", value_head_dim: 2, attention_gate: true")));
+  const auto shape = [&graph](const char* name) { return graph.tensor(graph.FindTensor(name)).shape; };
+  EXPECT_EQ(shape("qkv.weight"), (Shape{8, 1, 14}));
+  EXPECT_EQ(shape("proj.weight"), (Shape{8, 1, 2, 2}));
+  EXPECT_EQ(shape("attention_gate.weight"), (Shape{8, 1, 2, 2}));
+  EXPECT_EQ(graph.op(graph.FindOp("rotary")).attrs.head_width, 4);
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig narrow, Read(absl::StrCat(kModel, ", value_head_dim: 2")));
+  EXPECT_EQ(AttentionParameters(narrow), 8 * (14 + 2 * 2));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig same, Read(absl::StrCat(kModel, ", value_head_dim: 4")));
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig plain, Read(kModel));
+  EXPECT_EQ(same, plain);
+  EXPECT_THAT(ErrorOf(absl::StrCat(kModel, ", value_head_dim: 6")),
+              HasSubstr("head_dim: found 4, wanted more than value_head_dim = 6"));
+  EXPECT_THAT(ErrorOf(absl::StrCat(kModel, ", value_head_dim: 3")),
+              HasSubstr("value_head_dim: found 3, wanted an even"));
+  EXPECT_THAT(ErrorOf(absl::StrCat(kModel, ", value_head_dim: 2, qk_norm: true")), HasSubstr("qk_norm: false"));
+}
+
 // Attention first, and leftover layers behind the last run have none.
 TEST(DecoderLayersTest, WhichLayerHasAttention) {
   constexpr absl::string_view kSpace =

@@ -19,17 +19,17 @@ constexpr double kLeastStepLogit = -6.907255, kMostStepLogit = -2.252168;
 
 absl::StatusOr<DecoderMixers::Branch> DecoderMixers::Attention(TensorId normed, int64_t window) {
   Branch branch;
-  const bool latent = c_.kv_lora_rank > 0;
+  const bool latent = c_.kv_lora_rank > 0, behind = latent || HasNarrowValues(c_);
   const AttentionHeads heads = HeadsOf(c_, window);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, latent ? LatentHeads(normed) : Heads(normed, heads));
   // Of what attention makes for a token.
-  const Shape made = {heads.kv_heads, heads.heads / heads.kv_heads, latent ? ValueWidth(c_) : heads.head_dim};
+  const Shape made = {heads.kv_heads, heads.heads / heads.kv_heads, behind ? ValueWidth(c_) : heads.head_dim};
   const int64_t compared = latent ? ScoreWidth(c_) : heads.head_dim;
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId context, Attend(qkv, window, compared, made));
   if (c_.attention_gate) {
     MESHWRIGHT_ASSIGN_OR_RETURN(context, GateResult(normed, context, made));
   }
-  const char* const columns = latent ? "g q u" : "g q d";
+  const char* const columns = behind ? "g q u" : "g q d";
   // h first: the parallel optimizer splits dim 0, which heads seldom leave divisible.
   const TensorId weight = ResidualWeight("proj.weight", {c_.hidden, made[0], made[1], made[2]});
   MESHWRIGHT_ASSIGN_OR_RETURN(branch.result,
@@ -45,20 +45,26 @@ absl::StatusOr<DecoderMixers::Branch> DecoderMixers::Attention(TensorId normed, 
   return branch;
 }
 
-// Queries, keys and values of one width, in one.
+// Queries, keys and values in one; values of another width lie one behind the other with the others.
 absl::StatusOr<TensorId> DecoderMixers::Heads(TensorId normed, const AttentionHeads& heads) {
-  const Shape columns = {heads.kv_heads, heads.heads / heads.kv_heads + 2, heads.head_dim};
+  const int64_t each = heads.heads / heads.kv_heads;
+  const bool behind = HasNarrowValues(c_);
+  const Shape columns = behind ? Shape{heads.kv_heads, (each + 1) * heads.head_dim + c_.value_head_dim}
+                               : Shape{heads.kv_heads, each + 2, heads.head_dim};
+  const std::string made = behind ? "g w" : "g r d";
+  Shape weight = columns;
+  weight.insert(weight.begin(), c_.hidden);
   OpSpec product{.name = "qkv",
                  .kind = OpKind::kMatMul,
-                 .inputs = {normed, Weight("qkv.weight", {c_.hidden, columns[0], columns[1], columns[2]})},
-                 .rule = "s b h, h g r d -> s b g r d"};
+                 .inputs = {normed, Weight("qkv.weight", weight)},
+                 .rule = absl::StrCat("s b h, h ", made, " -> s b ", made)};
   if (c_.qkv_bias) {
     product.inputs.push_back(Bias("qkv.bias", columns));
-    product.rule = "s b h!, h! g r d, g r d -> s b g r d";
+    product.rule = absl::StrCat("s b h!, h! ", made, ", ", made, " -> s b ", made);
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(TensorId qkv, b_.AddOne(std::move(product)));
   if (t_.lora.has_value() && t_.lora->qkv) {
-    const Product adapted{"qkv", "s b", "h", "g r d", "", {c_.hidden}, columns, {}};
+    const Product adapted{"qkv", "s b", "h", made, "", {c_.hidden}, columns, {}};
     MESHWRIGHT_ASSIGN_OR_RETURN(qkv, AddAdapter(adapted, normed, qkv));
   }
   if (c_.qk_norm) {
@@ -72,6 +78,10 @@ absl::StatusOr<TensorId> DecoderMixers::Heads(TensorId normed, const AttentionHe
   }
   if (c_.positions != Positions::kRotary) return qkv;
   OpSpec rotary{.name = "rotary", .kind = OpKind::kRotary, .inputs = {qkv}, .rule = "s b g r! d! -> s b g r! d!"};
+  if (behind) {
+    rotary.rule = "s b g w! -> s b g w!";
+    rotary.attrs.head_width = heads.head_dim;
+  }
   rotary.attrs.theta = c_.rope_theta;
   if (c_.rotary_factor < 1) rotary.attrs.turned = TurnedElements(c_, heads.head_dim);
   rotary.attrs.fused = t_.fused_norms;
@@ -116,7 +126,8 @@ absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window, int
   spec.recompute_group = "attention";
   const Shape context = {t_.sequence, rows_, made[0], made[1], made[2]};
   Shape saved = {t_.sequence, rows_, made[0], made[1]};
-  spec.rule = c_.kv_lora_rank > 0 ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
+  const bool behind = c_.kv_lora_rank > 0 || HasNarrowValues(c_);
+  spec.rule = behind ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
   if (t_.fused_attention) {
     spec.output_dtypes = {t_.dtype, t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
   } else {
@@ -131,7 +142,8 @@ absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window, int
 
 // By a sigmoid of a product of its own (Qwen3-Next; Qiu et al., arXiv:2505.06708).
 absl::StatusOr<TensorId> DecoderMixers::GateResult(TensorId normed, TensorId context, const Shape& made) {
-  const std::string columns = c_.kv_lora_rank > 0 ? "g q u" : "g q d", rows = absl::StrCat("s b ", columns);
+  const bool behind = c_.kv_lora_rank > 0 || HasNarrowValues(c_);
+  const std::string columns = behind ? "g q u" : "g q d", rows = absl::StrCat("s b ", columns);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
                               Times("attention_gate", normed, absl::StrCat("s b h, h ", columns, " -> ", rows),
                                     {c_.hidden, made[0], made[1], made[2]}));

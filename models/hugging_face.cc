@@ -304,6 +304,10 @@ absl::Status ReadSizes(const NodeRef& in, const HuggingFaceFamily& family, Decod
   MESHWRIGHT_ASSIGN_OR_RETURN(c.heads, family.heads > 0 ? IntOr(heads, family.heads) : heads.AsInt(1, kMost));
   MESHWRIGHT_RETURN_IF_ERROR(ReadKeyHeads(in, family, c));
   MESHWRIGHT_ASSIGN_OR_RETURN(c.head_dim, IntOr(FirstGiven(in, {"head_dim", "kv_channels"}), family.head_dim));
+  if (family.value_head_dim > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(c.value_head_dim, IntOr(in["v_head_dim"], family.value_head_dim));
+    if (c.value_head_dim == c.head_dim) c.value_head_dim = 0;
+  }
   if (c.head_dim == 0 && !family.latent && c.hidden % c.heads != 0) {
     return heads.Error(absl::StrCat(c.heads), absl::StrCat("a divisor of the hidden size, ", c.hidden));
   }

@@ -40,6 +40,7 @@ struct HuggingFaceFamily {
   HybridKeys hybrid = HybridKeys::kNone;                      // layers with linear attention
   int64_t dense_layers = 0;                                   // the first so many have no experts
   int64_t head_dim = 0;                                       // 0: the hidden size over the heads
+  int64_t value_head_dim = 0;                                 // of values where these are narrower than keys
   int64_t heads = 0;                                          // 0: the file says
   int64_t kv_heads = 0;  // 0: as many as heads, which an explicit null means everywhere
   Positions positions = Positions::kRotary;
@@ -51,6 +52,7 @@ struct HuggingFaceFamily {
   int64_t window = 0;         // of attention, in tokens; 0: all of the sequence
   int64_t full_every = 0;     // where there are windows, every so manieth layer has none; 0: each has one
   int64_t full_at = 0;        // which of those it is; 0: the last
+  bool full_first = false;    // nor has the first layer of all, where no list says which
   int64_t full_head_dim = 0;  // of the layers without a window, where heads are told apart by `global_head_dim`
   int64_t layer_input = 0;    // elements of an embedding in each layer, unless the file says
   int64_t picked = 0;         // tokens that an indexer picks for each to attend to; 0: it has none

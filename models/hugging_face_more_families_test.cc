@@ -323,14 +323,46 @@ TEST(HuggingFaceMoreFamiliesTest, OlmoHybrid) {
   EXPECT_EQ(Read(absl::StrReplaceAll(text, {{"null", "{\"rope_theta\": 500000}"}}))->positions, Positions::kRotary);
 }
 
+// MiMo-V2-Flash, 309 billion parameters of which a token uses 15 (its report, arXiv:2601.02780): 9 layers of 48 see
+// all, with 4 keys, the others 128 tokens, with 8; keys of 192, of which 64 are turned, and values of 128; 47 have
+// experts.
+TEST(HuggingFaceMoreFamiliesTest, ValuesNarrowerThanKeys) {
+  std::string full, experts;
+  for (int layer = 0; layer < 48; ++layer) {
+    absl::StrAppend(&full, layer > 0 ? ", " : "", layer == 0 || layer % 6 == 5 ? 0 : 1);
+    absl::StrAppend(&experts, layer > 0 ? ", " : "", layer == 0 ? 0 : 1);
+  }
+  std::vector<std::string> notices;
+  const std::string text = absl::StrCat(
+      R"({"model_type": "mimo_v2_flash", "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48,
+      "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128,
+      "swa_num_attention_heads": 64, "swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128,
+      "sliding_window": 128, "partial_rotary_factor": 0.334, "n_routed_experts": 256, "num_experts_per_tok": 8,
+      "moe_intermediate_size": 2048, "vocab_size": 152576, "rope_theta": 5000000, "tie_word_embeddings": false,
+      "hybrid_layer_pattern": [)",
+      full, R"(], "moe_layer_freq": [)", experts, "]}");
+  ASSERT_OK_AND_ASSIGN(const DecoderConfig c, Read(text, 64, &notices));
+  const auto attention = [](int64_t keys) { return int64_t{4096} * (64 + keys) * (192 + 128); };
+  constexpr int64_t kExperts = int64_t{256} * 3 * 4096 * 2048 + 4096 * 256, kDense = int64_t{3} * 4096 * 16384;
+  EXPECT_EQ(CountOf(c), Ends(152576, 4096) + 9 * attention(4) + 39 * attention(8) + kDense + 47 * kExperts +
+                            int64_t{48} * 2 * 4096);
+  EXPECT_EQ(c.full_attention_heads, (AttentionHeads{64, 4, 192}));
+  EXPECT_EQ(TurnedElements(c, c.head_dim), 64);
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("attention sinks")));
+  // Without the list: as its class has it.
+  EXPECT_EQ(Read(absl::StrReplaceAll(text, {{"hybrid_layer_pattern", "not_a_key"}}))->full_attention_layers,
+            c.full_attention_layers);
+  EXPECT_THAT(Read(absl::StrReplaceAll(text, {{"\"swa_v_head_dim\": 128", "\"swa_v_head_dim\": 64"}})),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("values of another width in some layers")));
+}
+
 // What layers have that is not modelled is told.
 TEST(HuggingFaceMoreFamiliesTest, OthersSayWhatTheyHave) {
   const auto of = [](absl::string_view type) {
     return Read(absl::StrCat(R"({"hidden_size": 64, "num_hidden_layers": 4, "model_type": ")", type, "\"}"));
   };
   for (const auto& [type, what] :
-       {std::pair("mimo_v2_flash", "values narrower than keys is not modelled"),
-        std::pair("longcat_flash", "a layer of two attentions"), std::pair("minimax", "lightning attention"),
+       {std::pair("longcat_flash", "a layer of two attentions"), std::pair("minimax", "lightning attention"),
         std::pair("lfm2_moe", "a short convolution in place of attention"),
         std::pair("falcon_h1", "a state space beside attention in one layer"),
         std::pair("jamba", "(Mamba) is not modelled"),

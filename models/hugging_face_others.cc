@@ -7,7 +7,6 @@ absl::string_view WhatOthersHave(absl::string_view model_type) {
   constexpr absl::string_view kStreams = "several residual streams that layers mix (hyper-connections)";
   constexpr absl::string_view kLightning = "linear attention with one decay for each head (lightning attention)";
   constexpr absl::string_view kMamba = "a state space with a decay for each element (Mamba)";
-  constexpr absl::string_view kNarrowValues = "attention with values narrower than keys";
   constexpr absl::string_view kBlocks = "attention to blocks that an indexer picks";
   constexpr absl::string_view kConvolution = "a short convolution in place of attention";
   constexpr absl::string_view kKindsOfTokens = "a choice of experts by the kind of token (text or image)";
@@ -38,8 +37,6 @@ absl::string_view WhatOthersHave(absl::string_view model_type) {
       {"longcat_flash", "a layer of two attentions, with experts beside the second,"},
       {"mamba", kMamba},
       {"mamba2", "a model of state spaces alone"},
-      {"mimo_v2", kNarrowValues},
-      {"mimo_v2_flash", kNarrowValues},
       {"minimax", kLightning},
       {"minimax_m1", kLightning},
       {"minimax_m3_vl", kBlocks},

@@ -49,6 +49,15 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
     MESHWRIGHT_RETURN_IF_ERROR(ReadRuns(in["attention_types"], windowed));
     return windowed;
   }
+  if (!Given(in["layer_types"]) && Given(in["hybrid_layer_pattern"])) {  // MiMo-V2's
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<int64_t> has, in["hybrid_layer_pattern"].AsInts(0, 1));
+    if (has.size() != layers) {
+      return in["hybrid_layer_pattern"].Error(absl::StrCat(has.size(), " numbers"),
+                                              absl::StrCat("one for each of the ", layers, " layers"));
+    }
+    for (size_t i = 0; i < layers; ++i) windowed[i] = has[i] == 1;
+    return windowed;
+  }
   if (!Given(in["layer_types"])) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t first, IntOr(in["max_window_layers"], 0, 0));
     const NodeRef pattern =
@@ -58,6 +67,7 @@ absl::StatusOr<std::vector<bool>> WindowedLayers(const NodeRef& in, const Huggin
       const auto layer = static_cast<int64_t>(i);
       windowed[i] = every > 0 ? (layer + 1 - family.full_at) % every != 0 : layer >= first;
     }
+    if (family.full_first) windowed[0] = false;
     return windowed;
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::vector<NodeRef> types, in["layer_types"].AsList());
@@ -138,6 +148,12 @@ absl::Status ReadHeadsByKind(const NodeRef& in, const HuggingFaceFamily& family,
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.heads, IntOr(others["num_attention_heads"], of_all.heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.kv_heads, IntOr(others["num_attention_groups"], of_all.kv_heads));
     MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.head_dim, IntOr(others["head_dim"], of_all.head_dim));
+  } else if (family.value_head_dim > 0) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.heads, IntOr(in["swa_num_attention_heads"], of_all.heads));
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.kv_heads, IntOr(in["swa_num_key_value_heads"], of_all.kv_heads));
+    MESHWRIGHT_ASSIGN_OR_RETURN(of_windows.head_dim, IntOr(in["swa_head_dim"], of_all.head_dim));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t values, IntOr(in["swa_v_head_dim"], ValueWidth(c)));
+    if (values != ValueWidth(c)) return NotModelled(in["swa_v_head_dim"], "values of another width in some layers");
   } else if (Given(in["num_attention_heads_per_layer"])) {
     std::vector<bool> windowed(static_cast<size_t>(c.layers), false);
     if (c.sliding_window > 0) {

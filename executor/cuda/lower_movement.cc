@@ -183,13 +183,16 @@ absl::Status LowerRotary(const Lowering& l) {
   body.x = RefOf(x);
   body.y = RefOf(y);
   body.steps = x.shape[0];
-  body.group = x.shape[3];
-  body.heads = x.shape[1] * x.shape[2] * x.shape[3];
-  body.d = x.shape[4];
-  MESHWRIGHT_ASSIGN_OR_RETURN(body.turned, TurnedElementsOf(l.call));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TurnedHeads heads, TurnedHeadsOf(l.call));
+  body.group = heads.heads + 1;
+  body.heads = heads.groups * body.group;
+  body.d = heads.width;
+  body.value_width = heads.value_width;
+  body.turned = heads.turned;
   body.order = {x.begin[0], x.global[0], l.call.attrs->context};
   const int64_t half = body.d / 2;
-  body.vectors = half % kVector == 0 && body.turned / 2 % kVector == 0 && TakesVectors({body.x, body.y});
+  body.vectors = half % kVector == 0 && body.turned / 2 % kVector == 0 && body.value_width / 2 % kVector == 0 &&
+                 TakesVectors({body.x, body.y});
   body.parts = PartsOf(body.heads, body.steps * half);
   return l.LaunchVectors(body.steps * half * body.parts, body);
 }

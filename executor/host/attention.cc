@@ -230,27 +230,29 @@ class Turn {
 
 }  // namespace
 
-// Of all heads of a group but the last, the value. What is not turned of a head comes in pairs, too.
+// Of all heads of a group but the value. What is not turned comes in pairs, too.
 template <class T>
 absl::Status Rotary(const KernelCall& call) {
   MESHWRIGHT_RETURN_IF_ERROR(CheckCounts(call, 1, 1, 1));
   const TensorView &x = call.inputs[0], &y = call.outputs[0];
-  MESHWRIGHT_ASSIGN_OR_RETURN(const int64_t turned, TurnedElementsOf(call));
-  const int64_t r = x.shape[3], d = x.shape[4], heads = x.shape[1] * x.shape[2] * r;
-  Turn<T> turn(call, turned, call.op == OpKind::kRotaryGrad);
+  MESHWRIGHT_ASSIGN_OR_RETURN(const TurnedHeads heads, TurnedHeadsOf(call));
+  Turn<T> turn(call, heads.turned, call.op == OpKind::kRotaryGrad);
+  const auto set = [&](T& to, T value) { to = (call.Adds(0) ? to : T(0)) + value; };
   for (int64_t s = 0; s < x.shape[0]; ++s) {
     turn.To(PositionOf(x.begin[0] + s, x.global[0], call.attrs->context));
-    for (int64_t head = 0; head < heads; ++head) {
-      const T* from = x.as<T>() + (s * heads + head) * d;
-      T* to = y.as<T>() + (s * heads + head) * d;
-      const bool value_head = head % r == r - 1;
-      for (int64_t pair = 0; pair < d / 2; ++pair) {  // both at once: `to` may be `from`
+    for (int64_t head = 0; head < heads.groups * (heads.heads + 1); ++head) {
+      const int64_t group = head / (heads.heads + 1), of_group = head % (heads.heads + 1);
+      const int64_t at = (s * heads.groups + group) * heads.stride() + of_group * heads.width;
+      const bool value_head = of_group == heads.heads;
+      const int64_t width = value_head ? heads.value_width : heads.width, turned = value_head ? 0 : heads.turned;
+      const T* from = x.as<T>() + at;
+      T* to = y.as<T>() + at;
+      for (int64_t pair = 0; pair < width / 2; ++pair) {  // both at once: `to` may be `from`
         const bool turns = pair < turned / 2;
-        const int64_t i = turns ? pair : pair + turned / 2, j = i + (turns ? turned : d - turned) / 2;
-        const bool plain = value_head || !turns;
-        const T a = plain ? from[i] : turn.Of(from, i), b = plain ? from[j] : turn.Of(from, j);
-        to[i] = (call.Adds(0) ? to[i] : T(0)) + a;
-        to[j] = (call.Adds(0) ? to[j] : T(0)) + b;
+        const int64_t i = turns ? pair : pair + turned / 2, j = i + (turns ? turned : width - turned) / 2;
+        const T a = turns ? turn.Of(from, i) : from[i], b = turns ? turn.Of(from, j) : from[j];
+        set(to[i], a);
+        set(to[j], b);
       }
     }
   }

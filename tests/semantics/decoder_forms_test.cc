@@ -84,6 +84,11 @@ constexpr absl::string_view
         "rotary_factor: 0.5, sliding_window: 5, full_attention_layers: [0, 3], full_attention_heads: {heads: 4, "
         "kv_heads: 2, head_dim: 8}, ffn: 16, experts: 4, experts_per_token: 2, capacity_factor: 2, shared_expert_ffn: "
         "32, tied_embeddings: true",
+    // MiMo-V2's: values narrower than keys, more keys in layers with a window; with biases and a gate.
+    kNarrowValues =
+        "kv_heads: 4, value_head_dim: 2, norm: rms_norm, activation: swiglu, positions: rotary, rotary_factor: 0.5, "
+        "qkv_bias: true, attention_gate: true, sliding_window: 5, full_attention_layers: [0, 3], full_attention_heads: "
+        "{kv_heads: 2}",
     // Nemotron's.
     kSquared = "kv_heads: 4, norm: layer_norm, activation: squared_relu, positions: rotary, rotary_factor: 0.5";
 
@@ -143,6 +148,10 @@ TEST(DecoderFormsTest, SplitEqualsWhole) {
       {kHalves, 4,
        "data_parallel: 1, tensor_parallel: 2, pipeline_stages: 2, sequence_parallel: true, pipeline_config: "
        "{pipeline_scheduler: dualpipe_v}"},
+      {kNarrowValues, 4, "data_parallel: 2, tensor_parallel: 2, pipeline_stages: 1, sequence_parallel: true"},
+      {kNarrowValues, 8,
+       "data_parallel: 1, context_parallel: 2, context_exchange: all_gather, tensor_parallel: 2, pipeline_stages: 2, "
+       "sequence_parallel: true"},
       {kHeadsByKind, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
       {kKimi, 4, "data_parallel: 1, tensor_parallel: 4, pipeline_stages: 1, sequence_parallel: true"},
       {kKimi, 8, "data_parallel: 2, expert_parallel: 2, tensor_parallel: 2, pipeline_stages: 2"},

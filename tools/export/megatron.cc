@@ -310,6 +310,11 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
     return HasNo("Megatron", "option for GELU of gates, but for an approximation (--quick-geglu)",
                  "activation: swiglu");
   }
+  if (HasNarrowValues(m)) {
+    return absl::UnimplementedError(
+        "Megatron has no option for values narrower than keys (`value_head_dim`) without latent attention; export with "
+        "--to=torchtitan or --to=deepspeed");
+  }
   if (m.full_attention_heads.heads > 0) {
     return absl::UnimplementedError(
         "Megatron has no option for heads of layers without windows (`full_attention_heads`); export with "

@@ -61,6 +61,10 @@ TEST(MegatronTest, Windows) {
   }
   EXPECT_THAT(ToTorchtitan(wide).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tensor_parallel=2")));
+  ASSERT_OK_AND_ASSIGN(const Plan narrow, PlanOf(Llama(", value_head_dim: 4"), {.data = 8, .microbatch = 1}));
+  for (const absl::Status& status : {ToMegatron(narrow).status(), ToNemo(narrow).status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("values narrower than keys")));
+  }
 }
 
 // Qwen 3's and Nemotron's layers have options; Gemma's and GPT-NeoX's have none.

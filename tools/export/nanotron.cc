@@ -53,6 +53,9 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
   if (recipe.model.kv_lora_rank > 0) {
     return absl::UnimplementedError("nanotron's Llama has no latent attention; export with --to=megatron");
   }
+  if (HasNarrowValues(recipe.model)) {
+    return absl::UnimplementedError("nanotron's Llama has no values narrower than keys; export with --to=torchtitan");
+  }
   if (recipe.model.head_dim * recipe.model.heads != recipe.model.hidden) {
     return absl::UnimplementedError(absl::StrCat("nanotron's Llama has heads of hidden / heads, not of ",
                                                  recipe.model.head_dim, "; export with --to=megatron"));

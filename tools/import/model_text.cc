@@ -53,8 +53,8 @@ void AddMixers(const DecoderConfig& c, Section& out) {
     out.Add("kv_lora_rank", c.kv_lora_rank);
     out.AddUnless("q_lora_rank", c.q_lora_rank, 0);
     out.Add("rope_head_dim", c.rope_head_dim);
-    out.AddUnless("value_head_dim", c.value_head_dim, 0);
   }
+  out.AddUnless("value_head_dim", c.value_head_dim, 0);
   out.AddUnless("sliding_window", c.sliding_window, 0);
   out.AddUnless("full_attention_every", c.full_attention_every, 0);
   out.AddUnless("full_attention_at", c.full_attention_at, 0);

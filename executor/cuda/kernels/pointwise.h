@@ -348,13 +348,14 @@ struct Dropout {
   }
 };
 
-// Rotates pairs (x[i], x[i + d/2]) of each head but the last of its group. x and y are (s, heads, d). A thread has one
-// or eight pairs of a position, whose angles it computes once, and goes over one of `parts` parts of the heads.
+// Rotates pairs (x[i], x[i + d/2]) of each head but the last of its group, the value, which is no wider. x and y are
+// (s, groups, heads of a group one behind the other). A thread has one or eight pairs of a position, whose angles it
+// computes once, and goes over one of `parts` parts of the heads.
 struct Rotary {
   bool add = false, vectors = false;
   double direction = 1, theta = 10000;
   Ref x, y;
-  int64_t steps = 0, heads = 0, group = 0, d = 0, turned = 0, parts = 1;  // turned: elements of a head
+  int64_t steps = 0, heads = 0, group = 0, d = 0, value_width = 0, turned = 0, parts = 1;  // turned: of a head
   SequenceOrder order;
 
   template <class A, class Ctx>
@@ -362,7 +363,7 @@ struct Rotary {
     using std::cos;
     using std::pow;
     using std::sin;
-    const int64_t half = d / 2, each = heads / parts;
+    const int64_t half = d / 2, each = heads / parts, stride = (group - 1) * d + value_width;
     OverRange<A>(First(ctx), Step(ctx), steps * parts * half, vectors, [&](auto some, int64_t i) {
       constexpr int N = some.value;
       const int64_t pair = i % half, part = i / half % parts, s = i / half / parts;
@@ -379,19 +380,22 @@ struct Rotary {
         angle *= next;
       }
       for (int64_t head = part * each; head < (part + 1) * each; ++head) {
-        const int64_t at = (s * heads + head) * d + first;
-        const auto got_a = Fetch<A, N>(x, at), got_b = Fetch<A, N>(x, at + apart);
+        const bool value = head % group == group - 1;
+        if (value && pair >= value_width / 2) continue;
+        const int64_t begin = (s * (heads / group) + head / group) * stride + head % group * d;
+        const int64_t at = begin + (value ? pair : first), other = at + (value ? value_width / 2 : apart);
+        const auto got_a = Fetch<A, N>(x, at), got_b = Fetch<A, N>(x, other);
         A a[N], b[N];
         Unpack(x.type, got_a, a);
         Unpack(x.type, got_b, b);
         MESHWRIGHT_UNROLL
-        for (int j = 0; j < N && turns && head % group != group - 1; ++j) {
+        for (int j = 0; j < N && turns && !value; ++j) {
           const A before = a[j];
           a[j] = before * c[j] - b[j] * z[j];
           b[j] = b[j] * c[j] + before * z[j];
         }
         PutSome(y, at, a, add);
-        PutSome(y, at + apart, b, add);
+        PutSome(y, other, b, add);
       }
     });
   }
