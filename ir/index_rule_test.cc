@@ -55,6 +55,17 @@ TEST(ParseRuleTest, OwnSizesAndOnes) {
   EXPECT_EQ(rule.inputs[1][0].label, DimRule::kUnsplit);
 }
 
+TEST(ParseRuleTest, EqualTextsShareARule) {
+  ASSERT_OK_AND_ASSIGN(const Shared<IndexRule> first, ParsedRule("m k, k n -> m n"));
+  ASSERT_OK_AND_ASSIGN(Shared<IndexRule> second, ParsedRule("m k, k n -> m n"));
+  EXPECT_EQ(&*first, &*second);
+  EXPECT_EQ(*first, Rule("m k, k n -> m n"));
+  second.Change([](IndexRule& own) { own.labels[0].whole = true; });
+  ASSERT_OK_AND_ASSIGN(const Shared<IndexRule> third, ParsedRule("m k, k n -> m n"));
+  EXPECT_EQ(third, first) << "who changes a rule changes it for nobody else";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ParsedRule("m k").status(), ParseRule("m k").status()) << "errors stay errors";
+}
+
 TEST(ParseRuleTest, RoundTrips) {
   for (const std::string text : {"m k, k n -> m n", "s! b h, s! b e! -> e! =b h", "a 1 -> 1 a", " -> ", " -> d0 d1",
                                  ", a -> a", "a, b -> , a b", "s b v, s b, b s -> s b, s b"}) {

@@ -15,11 +15,14 @@ namespace {
 constexpr double kLeastLogRate = 0, kMostLogRate = 2.772588722239781;
 constexpr double kLeastStepLogit = -6.907255, kMostStepLogit = -2.252168;
 
+// Whether a group's queries, key and value lie one behind the other (ir/heads.h).
+bool LieBehind(const DecoderConfig& c) { return c.kv_lora_rank > 0 || HasNarrowValues(c); }
+
 }  // namespace
 
 absl::StatusOr<DecoderMixers::Branch> DecoderMixers::Attention(TensorId normed, int64_t window) {
   Branch branch;
-  const bool latent = c_.kv_lora_rank > 0, behind = latent || HasNarrowValues(c_);
+  const bool latent = c_.kv_lora_rank > 0, behind = LieBehind(c_);
   const AttentionHeads heads = HeadsOf(c_, window);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId qkv, latent ? LatentHeads(normed) : Heads(normed, heads));
   // Of what attention makes for a token.
@@ -126,8 +129,7 @@ absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window, int
   spec.recompute_group = "attention";
   const Shape context = {t_.sequence, rows_, made[0], made[1], made[2]};
   Shape saved = {t_.sequence, rows_, made[0], made[1]};
-  const bool behind = c_.kv_lora_rank > 0 || HasNarrowValues(c_);
-  spec.rule = behind ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
+  spec.rule = LieBehind(c_) ? "s! b g w! -> s! b g q! u!, s! b g q!" : "s! b g r! d! -> s! b g q! d!, s! b g q!";
   if (t_.fused_attention) {
     spec.output_dtypes = {t_.dtype, t_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32};
   } else {
@@ -142,8 +144,7 @@ absl::StatusOr<TensorId> DecoderMixers::Attend(TensorId qkv, int64_t window, int
 
 // By a sigmoid of a product of its own (Qwen3-Next; Qiu et al., arXiv:2505.06708).
 absl::StatusOr<TensorId> DecoderMixers::GateResult(TensorId normed, TensorId context, const Shape& made) {
-  const bool behind = c_.kv_lora_rank > 0 || HasNarrowValues(c_);
-  const std::string columns = behind ? "g q u" : "g q d", rows = absl::StrCat("s b ", columns);
+  const std::string columns = LieBehind(c_) ? "g q u" : "g q d", rows = absl::StrCat("s b ", columns);
   MESHWRIGHT_ASSIGN_OR_RETURN(const TensorId logits,
                               Times("attention_gate", normed, absl::StrCat("s b h, h ", columns, " -> ", rows),
                                     {c_.hidden, made[0], made[1], made[2]}));

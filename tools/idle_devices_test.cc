@@ -79,6 +79,29 @@ TEST(SearchForDevicesTest, FewerAreTakenWhereTheyAreFaster) {
   EXPECT_GT(found.considered, all.considered);
 }
 
+// 1,152 = 2^7 x 9 are shared by all 144, which are searched first; of the part nothing is as fast, and what was looked
+// at of it counts.
+TEST(SearchForDevicesTest, AllAreTakenWhereTheyAreFaster) {
+  ASSERT_OK_AND_ASSIGN(const Flags flags, Flags::Parse({{"batch", "N", ""}}, {"--batch=1152"}));
+  ASSERT_OK_AND_ASSIGN(Session session, Open("", flags));
+  ASSERT_OK_AND_ASSIGN(const SearchResult all, SearchFor(nullptr, session, {.keep = 1}));
+  ASSERT_OK_AND_ASSIGN(const SearchResult found, SearchForDevices(nullptr, flags, {.keep = 1}, session));
+  EXPECT_EQ(session.idle_devices, 0);
+  EXPECT_EQ(ToText(found.ranked[0].strategy), ToText(all.ranked[0].strategy));
+  EXPECT_EQ(found.ranked[0].prediction.step, all.ranked[0].prediction.step);
+  EXPECT_THAT(found.warnings, IsEmpty());
+  EXPECT_GT(found.considered, all.considered);
+}
+
+// Parts, which are searched first here, have as little memory as all.
+TEST(SearchForDevicesTest, WhereNothingFitsTheErrorIsOfAllDevices) {
+  ASSERT_OK_AND_ASSIGN(Session session, Open("", Flags()));
+  session.problem.cluster.device.memory = MiB(1);
+  const absl::Status all = SearchFor(nullptr, session, {.keep = 1}).status();
+  EXPECT_EQ(SearchForDevices(nullptr, Flags(), {.keep = 1}, session).status(), all);
+  EXPECT_EQ(all.code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(SearchForDevicesTest, AllAreUsedWhereTheUserSaysSo) {
   const std::vector<FlagSpec> specs = {IdleDevicesFlag(), {"stages", "N", ""}};
   ASSERT_OK_AND_ASSIGN(const Flags none_idle, Flags::Parse(specs, {"--noidle_devices"}));

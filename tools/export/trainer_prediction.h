@@ -55,7 +55,8 @@ inline constexpr int64_t kMostPassesUnder = int64_t{1} << 20;
 // at, also such as our own program has no memory for, until there are no more, or the next one would be slower than the
 // trainer's fastest even if it took it half of the least multiple of our own program's time that was seen, or, once
 // more were looked at than at first, that multiple itself; or until they are too many. `not_tried` says where some
-// could be faster. Errors end a command as those where nothing fits.
+// could be faster. SearchOptions::faster_than is of the trainer's time. Errors end a command as those where nothing
+// fits.
 absl::StatusOr<SearchResult> SearchFor(const Trainer* trainer, const Session& session, const SearchOptions& options);
 
 }  // namespace meshwright
