@@ -1,10 +1,13 @@
 #include "planner/lower.h"
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "ir/status.h"
 #include "planner/passes/beside_kernels.h"
@@ -20,6 +23,7 @@
 #include "planner/passes/overlap.h"
 #include "planner/passes/partition.h"
 #include "planner/passes/plan_memory.h"
+#include "planner/passes/repeat_pieces.h"
 #include "planner/passes/scale_loss.h"
 #include "planner/passes/separate_ranks.h"
 #include "planner/passes/shard_optimizer.h"
@@ -156,33 +160,17 @@ absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strat
   return stages;
 }
 
-}  // namespace
-
-Strategy BlockChoices(const Strategy& strategy) {
-  Strategy choices;
-  choices.mesh = strategy.mesh;
-  choices.rules = strategy.rules;
-  choices.ops = strategy.ops;
-  choices.inputs = strategy.inputs;
-  choices.stages = strategy.stages;  // how many axes of the mesh split tensors
-  choices.recompute = strategy.recompute;
-  choices.context = strategy.context;
-  choices.expert_groups = strategy.expert_groups;
-  choices.recompute_ops = strategy.recompute_ops;
-  choices.own_parameters = strategy.own_parameters;
-  choices.all_to_all = strategy.all_to_all;
-  choices.gradient_fp32_sync = strategy.gradient_fp32_sync;
-  choices.gradient_dtype = strategy.gradient_dtype;
-  choices.loss_divisor = strategy.loss_divisor;
-  choices.gradient_scale = strategy.gradient_scale;
-  choices.fuse_epilogues = strategy.fuse_epilogues;
-  return choices;
+// Whether pieces of runs with the same layers have the same blocks: not where operators have strategies of their own,
+// nor where what does not train ends the backward pass somewhere.
+bool MayBeAlike(const Graph& forward, const Strategy& strategy) {
+  return strategy.ops.empty() && absl::c_none_of(forward.tensors, [](const Tensor& tensor) {
+           return tensor.kind == TensorKind::kParameter && !tensor.trainable;
+         });
 }
 
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& all_choices, const UpdateRule& optimizer,
-                                          const StepPrice& price, const PassObserver& observe,
-                                          KeptRedistributions* kept) {
-  const Strategy strategy = BlockChoices(all_choices);
+// Of a graph whose runs are cut. `strategy`: block choices.
+absl::StatusOr<LoweredBlocks> LowerCut(const Graph& cut, const Strategy& strategy, const UpdateRule& optimizer,
+                                       const StepPrice& price, const PassObserver& observe, KeptRedistributions* kept) {
   DifferentiateOptions options;
   options.recompute = strategy.recompute;
   options.gradient_dtype = strategy.gradient_dtype;
@@ -213,6 +201,49 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& all_
   if (strategy.fuse_epilogues) blocks.program = FuseEpilogues(std::move(blocks.program), NamesOfLayerEnds(cut));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("fuse_epilogues", blocks.program));
   return blocks;
+}
+
+}  // namespace
+
+Strategy BlockChoices(const Strategy& strategy) {
+  Strategy choices;
+  choices.mesh = strategy.mesh;
+  choices.rules = strategy.rules;
+  choices.ops = strategy.ops;
+  choices.inputs = strategy.inputs;
+  choices.stages = strategy.stages;  // how many axes of the mesh split tensors
+  choices.recompute = strategy.recompute;
+  choices.context = strategy.context;
+  choices.expert_groups = strategy.expert_groups;
+  choices.recompute_ops = strategy.recompute_ops;
+  choices.own_parameters = strategy.own_parameters;
+  choices.all_to_all = strategy.all_to_all;
+  choices.gradient_fp32_sync = strategy.gradient_fp32_sync;
+  choices.gradient_dtype = strategy.gradient_dtype;
+  choices.loss_divisor = strategy.loss_divisor;
+  choices.gradient_scale = strategy.gradient_scale;
+  choices.fuse_epilogues = strategy.fuse_epilogues;
+  return choices;
+}
+
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vector<Cut>& cuts,
+                                          const Strategy& all_choices, const UpdateRule& optimizer,
+                                          const StepPrice& price, const PassObserver& observe,
+                                          KeptRedistributions* kept) {
+  const Strategy strategy = BlockChoices(all_choices);
+  if (cuts.empty()) return LowerCut(forward, strategy, optimizer, price, observe, kept);
+  Graph cut = CutRuns(forward, cuts);
+  if (observe == nullptr && MayBeAlike(forward, strategy)) {
+    if (const std::optional<PieceKinds> kinds = KindsOf(forward, cuts); kinds.has_value()) {
+      absl::StatusOr<LoweredBlocks> blocks = LowerCut(kinds->graph, strategy, optimizer, price, observe, kept);
+      // What is wrong is to be said of the graph that was asked for.
+      if (blocks.ok()) {
+        Program program = RepeatPieces(blocks->program, *kinds, cut);
+        return LoweredBlocks{std::move(cut), std::move(program)};
+      }
+    }
+  }
+  return LowerCut(cut, strategy, optimizer, price, observe, kept);
 }
 
 Strategy StageChoices(const Strategy& strategy) {
@@ -253,7 +284,7 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
                               const StepPrice& price, const PassObserver& observe) {
   // First: what lies on a stage is then whole segments and whole runs of them.
   MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
-                              LowerBlocks(CutRuns(forward, strategy), strategy, optimizer, price, observe));
+                              LowerBlocks(forward, CutsOf(forward, strategy), strategy, optimizer, price, observe));
   return LowerStages(blocks, strategy, optimizer, observe);
 }
 

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,6 +16,7 @@
 #include "ir/program.h"
 #include "ir/strategy.h"
 #include "planner/passes/bucket_gradients.h"
+#include "planner/passes/cut_runs.h"
 #include "planner/passes/follow_stages.h"
 #include "planner/passes/step_end.h"
 #include "planner/redistribute.h"
@@ -32,16 +34,17 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
 
 // The two halves of Lower. The first makes the blocks of one layer on one rank, and the strategies of a search share
 // it: it sees nothing of a strategy but BlockChoices, the others having their defaults, and of how layers are dealt to
-// stages what the graph shows, whose runs are cut (planner/passes/cut_runs.h). The second is the passes from
-// split_stages on. `kept`, which may be null, has redistributions that were found at the same prices.
+// stages where runs are cut (planner/passes/cut_runs.h); pieces of them that are alike are lowered once, but where
+// somebody observes. The second is the passes from split_stages on. `kept`, which may be null, has redistributions that
+// were found at the same prices.
 struct LoweredBlocks {
-  Graph graph;      // differentiated
+  Graph graph;      // cut, perhaps differentiated
   Program program;  // as Partition makes it, kernels fused
 };
 Strategy BlockChoices(const Strategy& strategy);
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& cut, const Strategy& strategy, const UpdateRule& optimizer,
-                                          const StepPrice& price, const PassObserver& observe = nullptr,
-                                          KeptRedistributions* kept = nullptr);
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vector<Cut>& cuts, const Strategy& strategy,
+                                          const UpdateRule& optimizer, const StepPrice& price,
+                                          const PassObserver& observe = nullptr, KeptRedistributions* kept = nullptr);
 // `blocks`: with these choices. `same_buckets`, which may be null, is narrowed to the values of `bucket` that make the
 // same program: no pass but bucket_gradients sees it.
 absl::StatusOr<Program> LowerStages(const LoweredBlocks& blocks, const Strategy& strategy, const UpdateRule& optimizer,

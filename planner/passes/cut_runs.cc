@@ -14,8 +14,13 @@ namespace {
 struct Piece {
   int64_t first = 0, repeat = 1;
   int64_t from = 0, to = 1;
+  std::string mark = {};  // what the names of its tensors end with
 };
 using Pieces = std::vector<std::vector<Piece>>;  // by segment
+
+constexpr absl::string_view kMark = "@cut";
+
+std::string MarkOf(size_t piece) { return piece == 0 ? "" : absl::StrCat(kMark, piece); }
 
 std::vector<Piece> PiecesOf(const Segment& segment, const std::vector<int64_t>& cuts) {
   const int64_t size = segment.layers();
@@ -33,7 +38,24 @@ std::vector<Piece> PiecesOf(const Segment& segment, const std::vector<int64_t>& 
     uncut = run + 1;
   }
   if (uncut < segment.repeat) pieces.push_back({uncut, segment.repeat - uncut, 0, size});
+  for (size_t k = 0; k < pieces.size(); ++k) pieces[k].mark = MarkOf(k);
   return pieces;
+}
+
+Pieces PiecesOf(const Graph& forward, const std::vector<Cut>& cuts) {
+  Pieces pieces;
+  size_t next = 0;
+  for (size_t s = 0; s < forward.segments.size(); ++s) {
+    std::vector<int64_t> within;
+    for (; next < cuts.size() && cuts[next].segment == s; ++next) within.push_back(cuts[next].layer);
+    pieces.push_back(PiecesOf(forward.segments[s], within));
+  }
+  return pieces;
+}
+
+// Whether a piece's blocks are the other's but for names and the number of runs.
+bool AreAlike(const Piece& a, const Piece& b) {
+  return a.from == b.from && a.to == b.to && (a.repeat > 1) == (b.repeat > 1);
 }
 
 // Writes a graph anew, segment by segment, with each in pieces.
@@ -44,7 +66,7 @@ class Cutter {
   Graph Run() {
     to_.name = from_.name;
     for (size_t i = 0; i < from_.tensors.size(); ++i) {
-      if (!from_.tensors[i].segment.valid()) tensors_[i] = {Copy(TensorId(i), SegmentId(), 0)};
+      if (!from_.tensors[i].segment.valid()) tensors_[i] = {Copy(TensorId(i), SegmentId(), "")};
     }
     for (size_t s = 0; s < pieces_.size(); ++s) {
       const std::vector<int64_t> layers = LayersOfOps(from_, SegmentId(s));
@@ -61,9 +83,9 @@ class Cutter {
  private:
   static bool IsIn(int64_t layer, const Piece& piece) { return piece.from <= layer && layer < piece.to; }
 
-  TensorId Copy(TensorId id, SegmentId segment, size_t piece) {
+  TensorId Copy(TensorId id, SegmentId segment, const std::string& mark) {
     Tensor tensor = from_.tensor(id);
-    if (piece > 0) absl::StrAppend(&tensor.name, "@cut", piece);
+    tensor.name += mark;
     tensor.segment = segment;
     tensor.producer = OpId();
     to_.tensors.push_back(std::move(tensor));
@@ -86,7 +108,7 @@ class Cutter {
         if (from_.tensors[i].segment != segment) continue;
         tensors_[i].resize(pieces.size());
         if (layer_of[i] >= 0 && !IsIn(layer_of[i], pieces[k])) continue;
-        tensors_[i][k] = Copy(TensorId(i), SegmentId(to_.segments.size() + k), k);
+        tensors_[i][k] = Copy(TensorId(i), SegmentId(to_.segments.size() + k), pieces[k].mark);
       }
     }
   }
@@ -108,7 +130,7 @@ class Cutter {
 
   void AddSegment(Segment segment, const Piece& piece, size_t k) {
     const std::vector<TensorId> ends = std::exchange(segment.layer_ends, {});
-    if (k > 0) absl::StrAppend(&segment.name, "@cut", k);
+    segment.name += piece.mark;
     segment.repeat = piece.repeat;
     segment.first += piece.first;
     for (int64_t layer = piece.from; layer + 1 < piece.to; ++layer) {
@@ -168,25 +190,45 @@ std::vector<Cut> CutsOf(const Graph& forward, const Strategy& strategy) {
 }
 
 Graph CutRuns(const Graph& forward, const std::vector<Cut>& cuts) {
-  if (cuts.empty()) return forward;
-  Pieces pieces;
-  size_t next = 0;
-  for (size_t s = 0; s < forward.segments.size(); ++s) {
-    std::vector<int64_t> within;
-    for (; next < cuts.size() && cuts[next].segment == s; ++next) within.push_back(cuts[next].layer);
-    pieces.push_back(PiecesOf(forward.segments[s], within));
-  }
-  return Cutter(forward, pieces).Run();
+  return cuts.empty() ? forward : Cutter(forward, PiecesOf(forward, cuts)).Run();
 }
 
 Graph CutRuns(const Graph& forward, const Strategy& strategy) { return CutRuns(forward, CutsOf(forward, strategy)); }
+
+absl::string_view PieceMark(absl::string_view name) { return name.substr(std::min(name.size(), name.rfind(kMark))); }
+
+std::optional<PieceKinds> KindsOf(const Graph& forward, const std::vector<Cut>& cuts) {
+  PieceKinds result;
+  Pieces kinds;
+  size_t before = 0;  // kinds of the segments before
+  for (const std::vector<Piece>& pieces : PiecesOf(forward, cuts)) {
+    std::vector<Piece>& of_segment = kinds.emplace_back();
+    for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+      const auto is_like = [&](const Piece& other) { return AreAlike(*piece, other); };
+      if (std::any_of(piece + 1, pieces.end(), is_like)) continue;
+      of_segment.push_back(*piece);
+      if (pieces.size() > 1) of_segment.back().mark = absl::StrCat(kMark, of_segment.size() - 1);
+    }
+    for (const Piece& piece : pieces) {
+      const auto kind = std::find_if(of_segment.begin(), of_segment.end(),
+                                     [&](const Piece& other) { return AreAlike(piece, other); });
+      result.of.push_back({before + static_cast<size_t>(kind - of_segment.begin()), kind->mark, piece.mark});
+    }
+    before += of_segment.size();
+  }
+  if (before == result.of.size()) return std::nullopt;
+  result.graph = Cutter(forward, kinds).Run();
+  return result;
+}
 
 Graph SortLayers(const Graph& forward) {
   Pieces pieces;
   bool sorted = true;
   for (const Segment& segment : forward.segments) {
     std::vector<Piece>& of = pieces.emplace_back();
-    for (int64_t layer = 0; layer < segment.layers(); ++layer) of.push_back({0, segment.repeat, layer, layer + 1});
+    for (int64_t layer = 0; layer < segment.layers(); ++layer) {
+      of.push_back({0, segment.repeat, layer, layer + 1, MarkOf(of.size())});
+    }
     sorted = sorted && segment.layers() == 1;
   }
   return sorted ? forward : Cutter(forward, pieces).Run();

@@ -17,8 +17,11 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
 
@@ -38,6 +41,22 @@ std::vector<Cut> CutsOf(const Graph& forward, const Strategy& strategy);
 Graph CutRuns(const Graph& forward, const std::vector<Cut>& cuts);
 // With the strategy's.
 Graph CutRuns(const Graph& forward, const Strategy& strategy);
+
+// What the name of a tensor of a piece ends with, "@cut3": for a pass that makes another tensor of the same layers.
+absl::string_view PieceMark(absl::string_view name);
+
+// Pieces with the same layers of a run, one or several of them, are alike: they differ in names and numbers alone.
+struct PieceKinds {
+  struct Piece {
+    size_t kind = 0;          // segment of `graph`
+    std::string mark;         // what names of tensors and the segment end with there
+    std::string mark_in_cut;  // and in the graph that CutRuns makes
+  };
+  Graph graph;            // as CutRuns makes it, but of pieces that are alike the last one alone
+  std::vector<Piece> of;  // by segment of the graph that CutRuns makes
+};
+// Nothing where no two pieces are alike.
+std::optional<PieceKinds> KindsOf(const Graph& forward, const std::vector<Cut>& cuts);
 
 // The first layers of all runs of a segment behind each other, then the second ones, and so on: as much work and memory
 // in another order, each kind of layer a segment of its own.

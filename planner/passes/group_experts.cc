@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/error_kind.h"
 #include "ir/status.h"
+#include "planner/passes/cut_runs.h"
 
 namespace meshwright {
 namespace {
@@ -52,9 +53,9 @@ class Grouper {
     return absl::OkStatus();
   }
 
-  TensorId NewTensor(TensorId like, std::string name, Shape shape) {
+  TensorId NewTensor(TensorId like, const std::string& name, Shape shape) {
     Tensor tensor = graph_.tensor(like);
-    tensor.name = std::move(name);
+    tensor.name = absl::StrCat(name, PieceMark(tensor.name));
     tensor.shape = std::move(shape);
     tensor.kind = TensorKind::kValue;
     graph_.tensors.push_back(std::move(tensor));

@@ -11,6 +11,7 @@
 #include "ir/error_kind.h"
 #include "ir/heads.h"
 #include "ir/status.h"
+#include "planner/passes/cut_runs.h"
 
 namespace meshwright {
 namespace {
@@ -159,9 +160,9 @@ class Splitter {
     return absl::OkStatus();
   }
 
-  TensorId NewTensor(const TensorId like, std::string name, Shape shape) {
+  TensorId NewTensor(const TensorId like, const std::string& name, Shape shape) {
     Tensor tensor = graph_.tensor(like);
-    tensor.name = std::move(name);
+    tensor.name = absl::StrCat(name, PieceMark(tensor.name));
     tensor.shape = std::move(shape);
     graph_.tensors.push_back(std::move(tensor));
     return TensorId(graph_.tensors.size() - 1);
@@ -250,8 +251,9 @@ class Splitter {
       const TensorId here = keys;
       // What is on its way during a block stands before it.
       if (shift + 1 < ranks_) {
-        keys = NewTensor(here, absl::StrCat(op.name, "/keys", shift + 1), graph_.tensor(here).shape);
-        MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kExchange, graph_.tensors[keys.index()].name, {here}, {keys},
+        const std::string name = absl::StrCat(op.name, "/keys", shift + 1);
+        keys = NewTensor(here, name, graph_.tensor(here).shape);
+        MESHWRIGHT_RETURN_IF_ERROR(Put(op, OpKind::kExchange, name, {here}, {keys},
                                        absl::StrCat(operands.keys, " -> ", operands.keys), round));
       }
       OpAttrs attrs = op.attrs;

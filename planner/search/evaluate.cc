@@ -222,8 +222,8 @@ absl::StatusOr<Microbatch> MicrobatchOf(const Problem& problem, const Graph& gra
                                         KeptRedistributions* kept = nullptr) {
   Microbatch microbatch;
   const StepPrice price = PriceSteps(costs, strategy.mesh);
-  MESHWRIGHT_ASSIGN_OR_RETURN(microbatch.blocks, LowerBlocks(cuts.empty() ? graph : CutRuns(graph, cuts), strategy,
-                                                             problem.update, price, nullptr, kept));
+  MESHWRIGHT_ASSIGN_OR_RETURN(microbatch.blocks,
+                              LowerBlocks(graph, cuts, strategy, problem.update, price, nullptr, kept));
   microbatch.work = WorkOfModel(graph);
   return microbatch;
 }

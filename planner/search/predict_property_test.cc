@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "costmodel/testing.h"
 #include "gtest/gtest.h"
 #include "ir/program_text.h"
@@ -170,7 +171,8 @@ TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
     ASSERT_EQ(followed.status(), own.status());
     if (!own.ok()) continue;
     ASSERT_EQ(ToText(*followed), ToText(*own));
-    ASSERT_OK_AND_ASSIGN(const LoweredBlocks blocks, LowerBlocks(CutRuns(graph, *strategy), *strategy, update, price));
+    ASSERT_OK_AND_ASSIGN(const LoweredBlocks blocks,
+                         LowerBlocks(graph, CutsOf(graph, *strategy), *strategy, update, price));
     Followers followers;
     ASSERT_OK(SplitStages(blocks.program, blocks.graph, *strategy, update, &followers));
     const std::string kind = absl::StrCat(NameOf(strategy->schedule), strategy->chunks > 1 ? " in chunks" : "");
@@ -185,6 +187,61 @@ TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
     EXPECT_GT(with_followers[kind], 0) << kind << " of\n" << counts;
   }
   std::fputs(counts.c_str(), stderr);
+}
+
+// Pieces of runs that are alike, lowered once (planner/passes/repeat_pieces.h), against each lowered for itself, as it
+// is where somebody looks at the passes: the same program, to the byte.
+TEST(LowerPropertyTest, APieceLikeAnotherIsItself) {
+  int64_t cases = 0, with_alike = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    Case of = RandomCase(seed);
+    Random random(seed + 3'000'000);
+    ToyDecoder sizes;
+    sizes.expert_every = random.Of({2, 3, 4});
+    sizes.layers = sizes.expert_every * (2 + random.UpTo(6));
+    sizes.experts = 4;
+    sizes.tied = random.Coin();
+    Problem problem = ToyDecoderProblem(sizes, 256, of.problem.cluster);
+    problem.schedule = of.problem.schedule;
+    problem.recompute = of.problem.recompute;
+    problem.parallel_optimizer = of.problem.parallel_optimizer;
+    problem.shard_parameters = of.problem.shard_parameters;
+    if (of.degrees.data % 4 == 0) {
+      of.degrees.expert = 4;
+      of.degrees.expert_groups = random.Of({1, 2});
+    }
+    if (of.degrees.data % 2 == 0 && random.Coin()) {
+      of.degrees.data /= 2;
+      of.degrees.context = 2;
+      of.degrees.expert = 1;
+      of.degrees.exchange = random.Coin() ? ContextExchange::kRing : ContextExchange::kAllGather;
+    }
+    absl::StatusOr<Strategy> strategy = FromDegrees(problem, of.degrees);
+    if (!strategy.ok()) continue;
+    strategy->microbatches = strategy->stages * 2;
+    std::vector<int64_t>& dealt = strategy->layers_per_stage;
+    if (strategy->stages > 1 && strategy->chunks == 1 && random.Coin()) {
+      for (int64_t left = sizes.layers, stage = strategy->stages; stage > 0; --stage) {
+        dealt.push_back(stage == 1 ? left : std::min(left, random.UpTo(2 * left / stage)));
+        left -= dealt.back();
+      }
+    }
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ", ", sizes.layers, " layers, experts in every ", sizes.expert_every,
+                              "th, on (", absl::StrJoin(dealt, ", "), "): ", Describe(of, *strategy)));
+    ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(of.degrees.microbatch * of.degrees.data));
+    const StepPrice price = PriceSteps(CostModel(problem.cluster), strategy->mesh);
+    const absl::StatusOr<Program> once = Lower(graph, *strategy, problem.update, price);
+    const absl::StatusOr<Program> own = Lower(graph, *strategy, problem.update, price,
+                                              [](absl::string_view, const Program&) { return absl::OkStatus(); });
+    ASSERT_EQ(once.status(), own.status());
+    if (!own.ok()) continue;
+    ASSERT_EQ(ToText(*once), ToText(*own));
+    ++cases;
+    with_alike += KindsOf(graph, CutsOf(graph, *strategy)).has_value();
+  }
+  // The test is about something.
+  EXPECT_GT(with_alike, cases / 4) << cases;
+  std::fputs(absl::StrCat(with_alike, " of ", cases, " have pieces that are alike\n").c_str(), stderr);
 }
 
 // Stages that are not written out (simulator/class_copies.h) against the same program in full: each instruction costs
@@ -206,7 +263,7 @@ TEST(LowerPropertyTest, AStageThatIsNotWrittenOutCostsTheSame) {
     const CostModel costs(of.problem.cluster);
     const UpdateRule& update = of.problem.update;
     const absl::StatusOr<LoweredBlocks> blocks =
-        LowerBlocks(graph, *strategy, update, PriceSteps(costs, strategy->mesh));
+        LowerBlocks(graph, {}, *strategy, update, PriceSteps(costs, strategy->mesh));
     if (!blocks.ok()) continue;
     const absl::StatusOr<Program> written = LowerStages(*blocks, *strategy, update);
     if (!written.ok()) continue;

@@ -221,9 +221,9 @@ absl::StatusOr<LoweredProbe> LowerProbe(const Problem& problem, const CostModel&
     MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, problem.graph(one.batch));
     return SortedGraph{SortLayers(graph), LayersOf(graph)};
   }));
-  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks,
-                              LowerBlocks(lowered.of->graph, strategy, problem.update, PriceSteps(costs, strategy.mesh),
-                                          /*observe=*/nullptr, &kept.redistributions));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const LoweredBlocks blocks, LowerBlocks(lowered.of->graph, {}, strategy, problem.update,
+                                                                      PriceSteps(costs, strategy.mesh),
+                                                                      /*observe=*/nullptr, &kept.redistributions));
   MESHWRIGHT_ASSIGN_OR_RETURN(lowered.program, LowerStages(blocks, strategy, problem.update));
   return lowered;
 }
