@@ -60,14 +60,11 @@ struct ProgramPass {
   absl::StatusOr<Program> (*run)(Program program, const Context& context);
 };
 
-// The order is part of the design; each line says why it stands there. Behind the first list stand all collectives as
-// they are before any is fused: what strategies share that differ in their bucket alone.
+// The order is part of the design; each line says why it stands there. First of all comes split_stages, which only
+// reads the blocks that strategies share: the later passes see classes, slots and one reduction per parameter. Behind
+// the first list stand all collectives as they are before any is fused: what strategies share that differ in their
+// bucket alone.
 constexpr ProgramPass kBeforeBuckets[] = {
-    // First: the later passes see classes, slots and one reduction per parameter.
-    {"split_stages",
-     [](Program program, const Context& c) {
-       return SplitStages(std::move(program), c.graph, c.strategy, c.optimizer, c.followers);
-     }},
     // Before buckets: it changes which collectives there are.
     {"shard_optimizer",
      [](Program program, const Context& c) -> absl::StatusOr<Program> {
@@ -156,7 +153,10 @@ absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strat
   UnfusedStages stages = {{}, std::move(followers)};
   Followers* const noted = stages.followers.has_value() ? &*stages.followers : nullptr;
   const Context context{blocks.graph, without_bucket, optimizer, without_bucket, nullptr, noted, nullptr};
-  MESHWRIGHT_ASSIGN_OR_RETURN(stages.program, RunPasses(kBeforeBuckets, blocks.program, context, observe));
+  MESHWRIGHT_ASSIGN_OR_RETURN(stages.program,
+                              SplitStages(blocks.program, blocks.graph, without_bucket, optimizer, noted));
+  if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("split_stages", stages.program));
+  MESHWRIGHT_ASSIGN_OR_RETURN(stages.program, RunPasses(kBeforeBuckets, std::move(stages.program), context, observe));
   return stages;
 }
 

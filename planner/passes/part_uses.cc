@@ -25,7 +25,7 @@ class Finder {
          Schedule schedule)
       : all_(all), graph_(graph), parts_(parts), strategy_(strategy), schedule_(schedule) {}
 
-  PartUses Run(const std::vector<Block>& blocks) {
+  PartUses Run(const std::vector<const Block*>& blocks) {
     const std::vector<std::pair<std::string, int64_t>> carried = CarriedBuffers();
     for (const Buffer& buffer : all_.buffers) {
       found_.is_stream.push_back(buffer.role == BufferRole::kActivation &&
@@ -35,7 +35,7 @@ class Finder {
     }
     found_.of_buffer.resize(all_.buffers.size());
     for (size_t k = 0; k < blocks.size(); ++k) {
-      for (const Instruction& instruction : blocks[k].instructions) {
+      for (const Instruction& instruction : blocks[k]->instructions) {
         for (const Operand& operand : instruction.reads) AddLast(k, found_.of_buffer[operand.buffer.index()].readers);
         for (const Operand& operand : instruction.writes) AddLast(k, found_.of_buffer[operand.buffer.index()].writers);
       }
@@ -196,7 +196,7 @@ int64_t LayersBefore(size_t segment, const Part& part, const Graph& graph) {
   return layers;
 }
 
-PartUses FindUses(const RankClass& all, const std::vector<Block>& blocks, const Graph& graph,
+PartUses FindUses(const RankClass& all, const std::vector<const Block*>& blocks, const Graph& graph,
                   const std::vector<Part>& parts, const Strategy& strategy, Schedule schedule) {
   return Finder(all, graph, parts, strategy, schedule).Run(blocks);
 }

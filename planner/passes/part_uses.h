@@ -57,7 +57,7 @@ struct PartUses {
 };
 
 // `all`: the class that is to be split; `blocks`: its blocks, numbered as above.
-PartUses FindUses(const RankClass& all, const std::vector<Block>& blocks, const Graph& graph,
+PartUses FindUses(const RankClass& all, const std::vector<const Block*>& blocks, const Graph& graph,
                   const std::vector<Part>& parts, const Strategy& strategy, Schedule schedule);
 
 }  // namespace meshwright

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -32,9 +33,14 @@ constexpr absl::string_view kKindNames[kKinds] = {" forward", " backward", " wei
 
 class Splitter {
  public:
-  Splitter(Program program, const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer,
+  Splitter(const Program& program, const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer,
            Followers* followers)
-      : before_(std::move(program)), graph_(graph), strategy_(strategy), optimizer_(optimizer), followers_(followers) {
+      : before_(program),
+        events_(program.classes[0].events),
+        graph_(graph),
+        strategy_(strategy),
+        optimizer_(optimizer),
+        followers_(followers) {
     // A single stage waits for nobody.
     if (strategy.stages > 1) schedule_ = strategy.schedule;
   }
@@ -53,6 +59,7 @@ class Splitter {
     passes_ = PassesOf(schedule_, strategy_.stages, strategy_.microbatches, strategy_.chunks);
     MakeBlocks();
     uses_ = FindUses(all(), blocks_, graph_, parts_, strategy_, schedule_);
+    CountBuffers();
     CutBlocks();
     Program after;
     after.name = before_.name;
@@ -69,35 +76,45 @@ class Splitter {
   }
 
  private:
-  RankClass& all() { return before_.classes[0]; }
+  const RankClass& all() const { return before_.classes[0]; }
   int64_t StageOf(int64_t part) const { return StageOfPart(schedule_, part, strategy_.stages); }
   int64_t ChunkOf(int64_t part) const { return part / strategy_.stages; }
   int64_t PartOf(int64_t stage, int64_t chunk) const { return PartAt(schedule_, stage, chunk, strategy_.stages); }
   int64_t directions() const { return DirectionsOf(schedule_); }
   int64_t chunks() const { return strategy_.chunks * directions(); }  // of a stage
 
-  // Takes the blocks of `before_`.
+  // Those of `before_`, or made of them.
   void MakeBlocks() {
+    static const Block* const none = new Block();
     for (size_t s = 0; s < graph_.segments.size(); ++s) {
-      SplitBlock backward = {std::move(all().blocks[2 * s + 1]), {}};
-      if (SplitsBackward(schedule_)) backward = SplitBackward(backward.backward, all().buffers);
-      for (Block* const block : {&all().blocks[2 * s], &backward.backward, &backward.weights}) {
-        blocks_.push_back(std::move(*block));
+      const Block *backward = &all().blocks[2 * s + 1], *weights = none;
+      if (SplitsBackward(schedule_)) {
+        SplitBlock split = SplitBackward(*backward, all().buffers);
+        backward = &made_blocks_.emplace_back(std::move(split.backward));
+        weights = &made_blocks_.emplace_back(std::move(split.weights));
       }
+      blocks_.insert(blocks_.end(), {&all().blocks[2 * s], backward, weights});
     }
   }
-  // Takes those of `blocks_`.
   void CutBlocks() {
-    for (Block& block : blocks_) {
-      std::vector<Block>& cuts = cuts_.emplace_back();
+    for (const Block* const block : blocks_) {
+      std::vector<const Block*>& cuts = cuts_.emplace_back();
       if (!TakesTurns(schedule_)) {
-        cuts.push_back(std::move(block));
+        cuts.push_back(block);
         continue;
       }
-      cuts = CutAtCollectives(block, all().events);
-      for (const BufferId id : UsedAcross(cuts)) across_cuts_.insert(id);
+      std::vector<Block> made = CutAtCollectives(*block, events_);
+      for (const BufferId id : UsedAcross(made)) across_cuts_.insert(id);
+      for (Block& cut : made) cuts.push_back(&made_blocks_.emplace_back(std::move(cut)));
     }
-    blocks_.clear();
+  }
+  void CountBuffers() {
+    buffers_of_.assign(graph_.segments.size(), 0);
+    for (const BlocksOfBuffer& uses : uses_.of_buffer) {
+      for (const auto* blocks : {&uses.readers, &uses.writers}) {
+        for (const size_t block : *blocks) ++buffers_of_[SegmentOf(block)];
+      }
+    }
   }
   // Of the pass after which a micro-batch is done with.
   PassKind LastKind() const { return SplitsBackward(schedule_) ? PassKind::kWeights : PassKind::kBackward; }
@@ -111,10 +128,9 @@ class Splitter {
     leader_ = Leader();
     NoteChunks(stage);
     RankClass c;
-    c.buffers.reserve(2 * all().buffers.size() * static_cast<size_t>(chunks()));  // with those of the step's end
     c.name = absl::StrCat("stage ", stage);
     c.stage = stage;
-    c.events = all().events;
+    c.events = events_;
     slots_ = PassSlots();
     MESHWRIGHT_ASSIGN_OR_RETURN(slots_.arrivals, ArrivalsAt(stage));
     for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
@@ -123,6 +139,9 @@ class Splitter {
         slots_.here.push_back({range, chunk, IsStack(range, graph_), carried, {}});
       }
     }
+    size_t most = 0;
+    for (const PassSlots::Here& here : slots_.here) most += buffers_of_[here.range.segment];
+    c.buffers.reserve(most);  // with those of the step's end: few buffers are of one block alone
     for (size_t kind = 0; kind <= static_cast<size_t>(LastKind()); ++kind) {
       for (PassSlots::Here& here : slots_.here) AddBlocks(c, stage, kind, here);
     }
@@ -235,16 +254,17 @@ class Splitter {
   }
 
   void AddBlocks(RankClass& c, int64_t stage, size_t kind, PassSlots::Here& here) {
-    for (Block block : cuts_[kKinds * here.range.segment + kind]) {
+    for (const Block* const before : cuts_[kKinds * here.range.segment + kind]) {
+      Block block = *before;
       block.name = absl::StrCat(NameOf(here), kKindNames[kind]);
       if (const size_t k = here.blocks[kind].size(); k > 0) absl::StrAppend(&block.name, " ", k);
       // What a chain hands on counts all layers that the part has of it.
       const Part& part = parts_[PartOf(stage, here.chunk)];
-      const int64_t before = here.is_stack ? LayersBefore(here.range.segment, part, graph_) : 0;
+      const int64_t layers_before = here.is_stack ? LayersBefore(here.range.segment, part, graph_) : 0;
       for (Instruction& instruction : block.instructions) {
         for (auto* operands : {&instruction.reads, &instruction.writes}) {
           for (Operand& operand : *operands) {
-            if (uses_.is_stream[operand.buffer.index()]) operand.layer_shift += static_cast<int32_t>(before);
+            if (uses_.is_stream[operand.buffer.index()]) operand.layer_shift += static_cast<int32_t>(layers_before);
             operand.buffer = BufferIn(c, stage, here.chunk, operand.buffer);
           }
         }
@@ -277,7 +297,7 @@ class Splitter {
   // The layers of the part that have an instance each of a buffer: those of the one segment that has many and uses it.
   const LayerRange* RangeWith(int64_t part, BufferId id) const {
     const BlocksOfBuffer& uses = uses_.of_buffer[id.index()];
-    const int64_t layers = before_.classes[0].buffers[id.index()].layers;
+    const int64_t layers = all().buffers[id.index()].layers;
     for (const LayerRange& range : parts_[part]) {
       if (graph_.segments[range.segment].repeat != layers) continue;
       const auto is_here = [&](size_t block) { return SegmentOf(block) == range.segment; };
@@ -322,7 +342,7 @@ class Splitter {
   }
   // For how many micro-batches a buffer has room, which is `kept` for longer than a pass takes or else is not.
   int64_t MicrobatchesIn(int64_t stage, int64_t chunk, BufferId old, bool kept) const {
-    int64_t held = before_.classes[0].buffers[old.index()].microbatches, least = 1;
+    int64_t held = all().buffers[old.index()].microbatches, least = 1;
     const bool crosses = Crosses(old);
     if (uses_.is_stream[old.index()]) {
       held = Held(stage, chunk, old);
@@ -414,7 +434,7 @@ class Splitter {
   // The chunk whose copy of the buffer is meant in a block of `chunk`.
   int64_t HomeChunk(int64_t chunk, BufferId id) const { return IsOfChunk(id) ? chunk : *ChunksWith(id).begin(); }
   bool IsOfChunk(BufferId id) const {
-    const Buffer& buffer = before_.classes[0].buffers[id.index()];
+    const Buffer& buffer = all().buffers[id.index()];
     if (buffer.layers > 1) return true;
     // One pass of a kind runs at a time, so what only lives inside of one does for all chunks.
     if (buffer.role == BufferRole::kTemporary) return across_cuts_.count(id) == 0 || ReadByWeights(id);
@@ -489,8 +509,7 @@ class Splitter {
   }
   std::string WhatOf(size_t k) const {
     const Crossing& crossing = uses_.crossings[k];
-    return absl::StrCat(before_.classes[0].buffers[crossing.buffer.index()].name, " ", crossing.from, "->",
-                        crossing.to);
+    return absl::StrCat(all().buffers[crossing.buffer.index()].name, " ", crossing.from, "->", crossing.to);
   }
 
   void AddReceiveOf(RankClass& c, const Crossing& crossing, const std::string& what, BufferId buffer) {
@@ -506,17 +525,20 @@ class Splitter {
     SlotsOf(chunk, kind).after.push_back({blocks.release, 0, crossing.to_layer, 1, 1});
   }
 
-  Program before_;
+  const Program& before_;
+  std::vector<Event> events_;  // its own, and those of cuts
   const Graph& graph_;
   const Strategy& strategy_;
   const UpdateRule& optimizer_;
   Followers* const followers_;  // null: every stage is built
   Schedule schedule_ = Schedule::kOneFOneB;
-  std::vector<std::vector<Pass>> passes_;  // by stage
-  std::vector<Block> blocks_;              // by segment and kind of pass, until they are cut
-  std::vector<std::vector<Block>> cuts_;   // the same, each as one or several
-  std::set<BufferId> across_cuts_;         // that several of these use
-  std::vector<Part> parts_;                // of the pipeline, in order
+  std::vector<std::vector<Pass>> passes_;        // by stage
+  std::deque<Block> made_blocks_;                // of the next two those that `before_` does not have
+  std::vector<const Block*> blocks_;             // by segment and kind of pass
+  std::vector<std::vector<const Block*>> cuts_;  // the same, each as one or several
+  std::vector<size_t> buffers_of_;               // by segment: how many its blocks read, and how many they write
+  std::set<BufferId> across_cuts_;               // that several of these use
+  std::vector<Part> parts_;                      // of the pipeline, in order
   PartUses uses_;
   std::vector<std::vector<int64_t>> pass_ends_;  // by stage and pass; empty until somebody asks for them
   // Of the class under construction, or built last.
@@ -537,9 +559,9 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
+absl::StatusOr<Program> SplitStages(const Program& program, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer, Followers* followers) {
-  return Splitter(std::move(program), graph, strategy, optimizer, followers).Run();
+  return Splitter(program, graph, strategy, optimizer, followers).Run();
 }
 
 }  // namespace meshwright

@@ -27,7 +27,7 @@ namespace meshwright {
 
 // With `followers`, stages that are like the one before are noted there, and their classes stay empty.
 // kInvalidArgument: as PartsOf.
-absl::StatusOr<Program> SplitStages(Program program, const Graph& graph, const Strategy& strategy,
+absl::StatusOr<Program> SplitStages(const Program& program, const Graph& graph, const Strategy& strategy,
                                     const UpdateRule& optimizer, Followers* followers = nullptr);
 
 }  // namespace meshwright

@@ -466,4 +466,6 @@ TrainerWords WordsOfNemo(const Recipe& recipe) {
   return words;
 }
 
+void NarrowToNemo(Problem* problem) { FixBucket(problem); }
+
 }  // namespace meshwright

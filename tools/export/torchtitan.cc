@@ -158,4 +158,6 @@ TrainerWords WordsOfTorchtitan(const Recipe& recipe) {
   return words;
 }
 
+void NarrowToTorchtitan(Problem* problem) { FixBucket(problem); }
+
 }  // namespace meshwright

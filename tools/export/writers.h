@@ -49,7 +49,9 @@ TrainerWords WordsOfTorchtitan(const Recipe& recipe);
 TrainerWords WordsOfNanotron(const Recipe& recipe);
 TrainerWords WordsOfDeepSpeed(const Recipe& recipe);
 
-// Problem::narrow: what a writer would refuse is not searched.
+// Problem::narrow: what a writer would refuse, or does not write, is not searched.
+void NarrowToNemo(Problem* problem);
+void NarrowToTorchtitan(Problem* problem);
 void NarrowToNanotron(Problem* problem);
 void NarrowToDeepSpeed(Problem* problem);
 
@@ -63,8 +65,8 @@ struct Trainer {
 };
 inline constexpr std::array kTrainers = {
     Trainer{"megatron", "Megatron-LM", ToMegatron, WordsOfMegatron, nullptr},
-    Trainer{"nemo", "NeMo", ToNemo, WordsOfNemo, nullptr},
-    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan, nullptr},
+    Trainer{"nemo", "NeMo", ToNemo, WordsOfNemo, NarrowToNemo},
+    Trainer{"torchtitan", "torchtitan", ToTorchtitan, WordsOfTorchtitan, NarrowToTorchtitan},
     Trainer{"nanotron", "nanotron", ToNanotron, WordsOfNanotron, NarrowToNanotron},
     Trainer{"deepspeed", "DeepSpeed", ToDeepSpeed, WordsOfDeepSpeed, NarrowToDeepSpeed},
     Trainer{"mindspore", "MindSpore", ToMindSpore, nullptr, nullptr},
@@ -76,6 +78,11 @@ absl::StatusOr<std::string> AdapterWords(const Recipe& recipe);
 
 // "gradients in bf16" or "in float32", for TrainerWords::other_opts.
 std::string GradientWords(const Recipe& recipe);
+
+// Whose buckets are the trainer's own, of a layer or more: one of all that a search has (planner/search/space.cc).
+inline void FixBucket(Problem* problem) {
+  if (!problem->bucket.has_value()) problem->bucket = MiB(512);
+}
 
 // --- for the writers -------------------------------------------------------------------------------------------------
 
