@@ -220,6 +220,17 @@ TEST(HostPaceTest, GradientsAreReducedBehindEachMicroBatch) {
   EXPECT_EQ(after[2], Nanos(4 * before[2].raw()));
 }
 
+// And the other way round.
+TEST(HostPaceTest, GradientsAreScatteredBehindTheLastMicroBatch) {
+  const CostModel costs(A100Cluster(1));
+  HostPace host;
+  host.scatters_once = true;
+  const std::string four = absl::StrReplaceAll(kOverReplicas, {{"mesh dp=8", "mesh dp=8 microbatches 4"}});
+  const std::vector<Nanos> before = TimesOf(four, costs, {}), after = TimesOf(four, costs, host);
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[2], Nanos(before[2].raw() / 4));
+}
+
 TEST(HostPaceTest, WhatIsRunAgainIsGatheredAgain) {
   const CostModel costs(A100Cluster(1));
   HostPace host;

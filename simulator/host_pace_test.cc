@@ -282,12 +282,12 @@ TEST(HostPaceTest, ActivationsStepByStep) {
   EXPECT_NEAR(time_of({3, 9}, "ReLU") - time_of({}, "ReLU"), ToSeconds(CostModel(A100Cluster(1)).Kernel(steps)), 1e-8);
 }
 
-// A kernel of 1 ms, and 3 or 5 ms for positions, against microseconds to run.
-TEST(HostPaceTest, PositionsExampleByExample) {
+// A kernel of 1 ms, and 3 or 5 ms for positions or hooks, against microseconds to run.
+TEST(HostPaceTest, WhatTheCpuTakesBesideAttention) {
   const auto time_of = [](const std::string& phase, const std::string& instruction) {
     HostPace host = {Millis(1), Millis(1)};
-    host.positions_forward = Millis(3);
-    host.positions_backward = Millis(5);
+    host.layer_forward = Millis(3);
+    host.layer_backward = Millis(5);
     const std::string shape = " {- | - | - | - | -} activation\n";
     return TimesOf(
         absl::StrCat("program p mesh tp=1\nclass \"stage 0\"\n  buffer x bfloat16 (64, 1, 8, 3, 64)", shape,

@@ -107,7 +107,7 @@ class Pace {
     const bool backward = WorkOf(instruction, compute, class_, mesh_).backward;
     // Once, however many blocks of keys go round.
     const bool first = compute.attrs->shift <= 0;
-    const Nanos positions = !first ? Nanos() : backward ? host_.positions_backward : host_.positions_forward;
+    const Nanos positions = !first ? Nanos() : backward ? host_.layer_backward : host_.layer_forward;
     if (compute.attrs->fused) return fused + positions;
     return host_.kernel * (backward ? kUnfusedBackwardKernels : kUnfusedForwardKernels) + positions;
   }

@@ -254,6 +254,9 @@ class Pricer {
     }
     if (!whole) price.time += framework_.AroundCollective(*instruction_, size);
     if (host_.reduces_each && gradient) price.time = Nanos(price.time.raw() * program_.num_microbatches);
+    if (host_.scatters_once && gradient && collective.kind == CollectiveKind::kReduceScatter) {
+      price.time = Nanos(price.time.raw() / program_.num_microbatches);
+    }
     if (collective.purpose == Purpose::kParameter) {
       price.time += Nanos(std::llround(static_cast<double>(price.time.raw()) * host_.gathers_again / 2));
     }

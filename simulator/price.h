@@ -163,6 +163,9 @@ struct HostPace {
   bool reduces_whole = false;
   // Gradients are reduced behind each micro-batch, where our programs reduce their sum.
   bool reduces_each = false;
+  // And the opposite: their sum is scattered behind the last micro-batch, where our programs, which split parameters
+  // and gradients, scatter those of each. The time of one call is shared out to all micro-batches.
+  bool scatters_once = false;
   // Of parameters that replicas split, the share that is gathered three times, for a layer that is run again, too: our
   // programs gather for the forward and for the backward pass, and each gather takes half of the third.
   double gathers_again = 0;
@@ -184,9 +187,9 @@ struct HostPace {
   // Ranks of the axis "dp" that its collectives are priced for, where a program stands for one with more or fewer
   // (frameworks pad what replicas do not divide); 0: those of the mesh.
   int64_t replicas = 0;
-  // What the CPU takes beside attention in a forward and in a backward pass, where a packed row's positions are turned
-  // example by example.
-  Nanos positions_forward = {}, positions_backward = {};
+  // What the CPU takes beside the kernels of a layer with attention in a forward and in a backward pass: where a packed
+  // row's positions are turned example by example, in hooks that gather the layer's parameters and let go of them.
+  Nanos layer_forward = {}, layer_backward = {};
   ExpertPace experts = {};
   friend bool operator==(const HostPace&, const HostPace&) = default;
 };

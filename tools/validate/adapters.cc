@@ -108,6 +108,13 @@ void AddAdapters(const Framework& framework, const DecoderConfig& model, bool qu
   // An operator of PEFT's is one of PyTorch's, where one of ours stands for several.
   const double each = static_cast<double>(kOperator.raw()) / static_cast<double>(host->kernel.raw());
   host->products *= 1 + each * kOperators * adapted.products / kOurProducts;
+  // Two of each product are modules that FSDP gathers by themselves (PEFT's fsdp_auto_wrap_policy in utils/other.py,
+  // which transformers' Trainer takes, _fsdp_qlora_plugin_updates).
+  if (framework.Is(Sign::kPyTorchFsdp)) {
+    const Nanos hooks = Nanos(std::llround(2 * adapted.products * static_cast<double>(kUnitHooks.raw())));
+    host->layer_forward += hooks;
+    host->layer_backward += hooks;
+  }
 }
 
 double AdaptersKeep(const Framework& framework, const DecoderConfig& model) {

@@ -47,6 +47,14 @@ TEST(AdaptersTest, OfQueriesAndValues) {
   EXPECT_DOUBLE_EQ(host.products, 1 + kEach * 5 * 2 / 4.0);
 }
 
+// FSDP gathers an adapter's two matrices by themselves, with hooks of 1 ms around each pass: of two products four.
+TEST(AdaptersTest, AreUnitsOfFsdp) {
+  const HostPace host = With(HuggingFaceWith({Sign::kFsdp, Sign::kPyTorchFsdp}));
+  EXPECT_EQ(host.layer_forward, Millis(4));
+  EXPECT_EQ(host.layer_backward, Millis(4));
+  EXPECT_EQ(With(HuggingFaceWith({Sign::kFsdp})).layer_forward, Nanos());
+}
+
 // Inputs: 8 six times and 16; results 8 + 4 + 4, 8, 16 + 16, 8. In one product or three, queries, keys and values have
 // as many results.
 TEST(AdaptersTest, OfAllProducts) {

@@ -197,6 +197,9 @@ inline constexpr EagerBytes kLoopSteps = {7, 10};
 // The CPU's time for an operator of PyTorch's, a linear layer's, on a DGX H100 (Xeon 8480C) and on a GB200 (Transformer
 // Engine's issue 2053).
 inline constexpr Nanos kOperator = Nanos(13'480), kOperatorOnGrace = Nanos(37'080);
+// What hooks of FSDP take around each pass of a module whose parameters it gathers, on a Xeon ("1 ms launches", pytorch
+// issue 173680, PyTorch 2.10).
+inline constexpr Nanos kUnitHooks = Nanos(1'000'000);
 // A Grace CPU's time over that Xeon's: 37.08 us on GB200 and 33.17 on GH200 (the same table), their mean.
 inline constexpr double kGracePace = (37.08 + 33.17) / 2 / 13.48;
 

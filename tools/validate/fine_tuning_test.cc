@@ -54,7 +54,7 @@ TEST(FineTuningTest, PositionsByExample) {
     const absl::StatusOr<TrainingRun> run =
         RunOf(",other_opts,example_tokens", absl::StrCat(",", options, ",", tokens));
     EXPECT_OK(run);
-    return std::make_pair(run->host.positions_forward, run->host.positions_backward);
+    return std::make_pair(run->host.layer_forward, run->host.layer_backward);
   };
   const std::string options = "Megatron-Bridge; SFT; positions by example";
   EXPECT_EQ(times(options, "750"), std::make_pair(Nanos(13'480 * 2 * 26), Nanos(13'480 * 2 * 22)));

@@ -144,6 +144,19 @@ TEST(FrameworkRowsTest, GraceTakesLongerToIssue) {
   EXPECT_EQ(run.host.kernel, Micros(20));
 }
 
+// Accelerate's loop: gradients are whole until the last micro-batch, and hooks take 1 ms around each pass of a layer.
+TEST(FrameworkRowsTest, FsdpUnderHuggingFacesTrainer) {
+  ASSERT_OK_AND_ASSIGN(TrainingRun run, RunOf({{"zero_fsdp", "FSDP"}, {"other_opts", "Hugging Face Trainer"}}));
+  EXPECT_TRUE(run.host.scatters_once);
+  EXPECT_EQ(run.host.layer_forward, Millis(1));
+  EXPECT_EQ(run.host.layer_backward, Millis(1));
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"zero_fsdp", "ZeRO-1"}, {"other_opts", "Hugging Face Trainer"}}));
+  EXPECT_FALSE(run.host.scatters_once);
+  EXPECT_EQ(run.host.layer_forward, Nanos());
+  ASSERT_OK_AND_ASSIGN(run, RunOf({{"zero_fsdp", "FSDP2"}, {"other_opts", "torchtitan"}}));
+  EXPECT_FALSE(run.host.scatters_once);
+}
+
 TEST(FrameworkRowsTest, FrozenWeightsHaveNoGradients) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, RunOf({{"other_opts", "LoRA"}}));
   ASSERT_OK_AND_ASSIGN(const Graph graph, ProblemOf(run).graph(1));

@@ -27,6 +27,8 @@ constexpr KnownHybrid kUltra = {
     Mamba(256, 128), 0,
     "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
     false, 2048};
+constexpr KnownHybrid kGraniteSmall = {{LinearForm::kStateSpace, 1, 128, 128, 64, 4, true}, 10};
+constexpr KnownHybrid kGraniteTiny = {{LinearForm::kStateSpace, 1, 48, 128, 64, 4, true}, 10};
 constexpr KnownHybrid kNemotronH8 = {Mamba(128, 128), 0, "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"};
 constexpr KnownHybrid kNemotronH56 = {
     Mamba(256, 256), 0,
@@ -181,6 +183,20 @@ constexpr KnownModel kModels[] = {
     {"starcoder2", 15, 40, 6144, 24576, 48, 4, 128, 49152, false},
     {"smollm2", 1.7, 24, 2048, 8192, 32, 32, 64, 49152, true},
     {"smollm2", 0.135, 30, 576, 1536, 9, 3, 64, 49152, true},
+    {"smollm2", 0.36, 32, 960, 2560, 15, 5, 64, 49152, true},
+    {"granite4.0hsmall", 0, 40, 4096, 768, 32, 8, 128, 100352, true, {72, 10, 1536}, {}, {}, &kGraniteSmall},
+    {"granite4.0htiny", 0, 40, 1536, 512, 12, 4, 128, 100352, true, {64, 6, 1024}, {}, {}, &kGraniteTiny},
+    {"granite3bcode", 0, 32, 2560, 10240, 32, 32, 80, 49152, true},
+    {"granite8bcode", 0, 36, 4096, 14336, 32, 8, 128, 49152, true},
+    {"granite", 34, 88, 6144, 24576, 48, 1, 128, 49152, true},
+    {"granite", 20, 52, 6144, 24576, 48, 1, 128, 49152, true},
+    {"granite", 7, 32, 4096, 11008, 32, 32, 128, 32000, false},
+    {"granite", 8, 40, 4096, 12800, 32, 8, 128, 49155, true},
+    {"granite", 2, 40, 2048, 8192, 32, 8, 64, 49155, true},
+    {"granite", 3, 32, 1536, 512, 24, 8, 64, 49155, true, {40, 8}},
+    {"granite3", 1, 24, 1024, 512, 16, 8, 64, 49155, true, {32, 8}},
+    {"allam", 13, 40, 5120, 13824, 40, 40, 128, 64000, false},
+    {"mistral", 123, 88, 12288, 28672, 96, 8, 128, 32768, false},
     {"santacoder", 0, 24, 2048, 8192, 16, 1, 128, 49280, true},
     {"powerlm", 0, 40, 2304, 9216, 36, 36, 64, 49152, true},
     {"phi3mini", 0, 32, 3072, 8192, 32, 32, 96, 32064, false},

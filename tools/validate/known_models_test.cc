@@ -31,6 +31,13 @@ TEST(KnownModelsTest, NamesAsTablesWriteThem) {
                                          {"BERT 110m", 0.11, 0, 12, 0},
                                          {"BERT 4b", 4, 0, 48, 0},
                                          {"GPT-NeoX 20B", 20, 0, 44, 0},
+                                         {"granite-3.1-8b-instruct", 8, 0, 40, 0},
+                                         {"granite-8b-code-base", 8, 0, 36, 0},
+                                         {"granite-3b-code-base-128k", 3, 0, 32, 0},
+                                         {"granite-3.1-3b-a800m-instruct", 3, 0, 32, 40},
+                                         {"granite-4.0-h-small", 0, 0, 40, 72},
+                                         {"granite-34b-code-base", 34, 0, 88, 0},
+                                         {"mistral-123b-v2", 123, 0, 88, 0},
                                          {"MT-NLG 530B", 530, 0, 105, 0}}) {
     const KnownModel* model = FindKnownModel(c.name, c.billions, c.hidden);
     ASSERT_NE(model, nullptr) << c.name;

@@ -46,7 +46,7 @@ constexpr Words kNames[] = {
     {kNeox, "other_opts", "*neox"},
     {kMetaseq, "other_opts", "metaseq"},
     {kBmTrain, "other_opts", "bmtrain|modelcenter"},
-    {kHuggingFace, "other_opts attention", "huggingface|hugging face"},
+    {kHuggingFace, "other_opts attention", "huggingface|hugging face|sfttrainer|fms-hf-tuning|fms_hf_tuning"},
     {kLlmC, "other_opts attention recompute", "llm.c"},
     {kAutoModel, "source_ref", "automodel"},
     {kSaysAutoModel, "other_opts", "automodel"},

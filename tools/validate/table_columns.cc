@@ -14,6 +14,8 @@ constexpr ColumnRule kTrainings[] = {
     {"tflops_per_gpu", CellKind::kRate, "tflops|tflop|teraflops|teraflop",
      "peak|total|theoretical|aggregate|node|host|machine|server"},
     {"tflops_per_gpu", CellKind::kRate, "tf gpu|device"},
+    {"seq_len", CellKind::kCount, "tokens|token|toks per sample|sequence|seq|example",
+     "/s|s|sec|second|throughput|batch|gpu|device"},
     {"tokens_per_s_per_gpu", CellKind::kRate, "tgs"},
     {"tokens_per_s_per_gpu", CellKind::kRate,
      "tokens|token|tok|toks|tps|wps gpu|gpus|device|devices|accelerator|chip|card",
@@ -50,8 +52,11 @@ constexpr ColumnRule kTrainings[] = {
      "/s|tokens|token|tok|toks|samples|sample|samp|sequences|seqs|examples|up|ratio|total|training"},
     {"gpu_mem_gb", CellKind::kGigabytes, "gpu|device|card mem|memory|vram|hbm capacity|size|total",
      "peak|max|used|usage"},
+    {"peak_mem_pct", CellKind::kPercent, "mem|memory|vram utilization|utilisation|util|percent|pct|percentage",
+     "cpu|host|system|bandwidth|avg|average|mean|min|free"},
     {"peak_mem_gb", CellKind::kGigabytes, "mem|memory|vram",
-     "cpu|host|system|bandwidth|capacity|size|activation|activations|optimizer|free"},
+     "cpu|host|system|bandwidth|capacity|size|activation|activations|optimizer|free|utilization|utilisation|util|"
+     "percent|pct|percentage"},
     {"replica_batch_seqs", CellKind::kCount, "batch|bs|bsz dp|replica"},
     {"micro_batch_seqs", CellKind::kCount, "mbs|mb|mbz|microbatch|microbatchsize|micro|lbs"},
     {"local_batch_seqs", CellKind::kCount, "local batch|bs|bsz"},
@@ -134,7 +139,8 @@ constexpr ColumnRule kTrainings[] = {
     {"status", CellKind::kText, "status|outcome"},
     {"source_ref", CellKind::kText, "=source"},
     {"other_opts", CellKind::kText,
-     "framework|software|library|container|release|version|method|setup|strategy|parallelism|schedule|options|kernel|"
+     "framework|software|library|container|release|version|experiment|method|setup|strategy|parallelism|schedule|"
+     "options|kernel|"
      "kernels|finetuning|task|lora|adapter|trainer|offload|variant|dispatcher|technique|techniques|optimization|"
      "optimizations|features|settings|recipe|flags|config|configuration|quantization"},
     {"?rate", CellKind::kRate, "throughput|speed|performance"},

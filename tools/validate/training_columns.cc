@@ -282,8 +282,23 @@ class TrainingReader : public ColumnReader {
       const double sequence = Number(*row, "seq_len").value_or(0);
       if (sequence > 0) Set(row, "global_batch_seqs", std::max(1.0, std::round(*tokens / sequence)));
     }
-    if (const auto rate = Number(*row, "steps_per_s"); rate.has_value() && *rate > 0 && Lacks(*row, "step_time_s")) {
-      Set(row, "step_time_s", 1 / *rate);
+    ReadSteps(row);
+  }
+
+  // Steps a second, and what rows a second tell of them: that the batch is what all devices have at a time, of which a
+  // step adds up several (Hugging Face's trainers print all three). Then rows tell the time, with more digits.
+  void ReadSteps(CsvRow* row) {
+    constexpr double kRounding = 0.1;  // "0.018"
+    const double rate = Number(*row, "steps_per_s").value_or(0);
+    if (rate <= 0 || !Lacks(*row, "step_time_s")) return;
+    const double batch = Number(*row, "global_batch_seqs").value_or(0);
+    const double times = batch > 0 ? Number(*row, "samples_per_s").value_or(0) / rate / batch : 0;
+    const double whole = std::round(times);
+    if (whole >= 2 && std::abs(times / whole - 1) < kRounding && Lacks(*row, "grad_accum")) {
+      Set(row, "global_batch_seqs", batch * whole);
+      Set(row, "grad_accum", whole);
+    } else {
+      Set(row, "step_time_s", 1 / rate);
     }
   }
 

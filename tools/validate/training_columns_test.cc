@@ -254,11 +254,18 @@ TEST(TrainingColumnsTest, Memory) {
   EXPECT_EQ(Cell(Read("peak_mem_gb\n38000\n"), "mem_def"), "GiB peak_mem_gb");
   EXPECT_EQ(Cell(Read("peak_mem_gb\n38\n"), "mem_def"), "");
   EXPECT_EQ(Cell(Read("mem_reserved,mem_peak_in_bytes\n77256,2147483648\n"), "peak_mem_gb"), "2");
+  // A share of the card.
+  EXPECT_EQ(CellOf("gpu_memory_utilization_peak", "78.475647", "peak_mem_pct"), "78.475647");
+  EXPECT_EQ(CellOf("gpu_memory_utilization_peak", "78.475647", "peak_mem_gb"), "");
+  EXPECT_EQ(CellOf("gpu_memory_utilization_avg", "76", "peak_mem_pct"), "");
+  EXPECT_EQ(CellOf("cpu_memory_utilization", "3", "peak_mem_pct"), "");
 }
 
 TEST(TrainingColumnsTest, ShapesAndDegrees) {
   EXPECT_EQ(CellOf("Sequence Length", "4K", "seq_len"), "4096");
   EXPECT_EQ(CellOf("max_target_length", "8,192", "seq_len"), "8,192");
+  EXPECT_EQ(CellOf("tokens_per_sample", "4096", "seq_len"), "4096");
+  EXPECT_EQ(CellOf("tokens per sample per second", "4096", "seq_len"), "");
   EXPECT_EQ(CellOf("vocabulary", "32k", "vocab"), "32000");
   EXPECT_EQ(CellOf("#params", "125M", "params_b"), "0.125");
   EXPECT_EQ(CellOf("num_attention_heads", "16", "heads"), "16");
@@ -295,6 +302,21 @@ TEST(TrainingColumnsTest, Batches) {
   // 36 rows on each of 32 / (2 x 2) replicas; 4 x 2^20 tokens in rows of 4096.
   EXPECT_EQ(Cell(Read("Batch Size per DP,TP,PP,gpus\n36,2,2,32\n"), "global_batch_seqs"), "288");
   EXPECT_EQ(Cell(Read("Batch (tokens),Seqlen\n4M,4096\n"), "global_batch_seqs"), "1024");
+}
+
+// Hugging Face's trainers: 4.687 rows a second and 0.018 steps are 260 rows a step, 4 times 64 as far as two digits go.
+TEST(TrainingColumnsTest, StepsThatAddUpBatches) {
+  const std::string names = "batch_size,train_samples_per_second,train_steps_per_second\n";
+  const CsvTable adds = Read(names + "64,4.687,0.018\n");
+  EXPECT_EQ(Cell(adds, "global_batch_seqs"), "256");
+  EXPECT_EQ(Cell(adds, "grad_accum"), "4");
+  EXPECT_EQ(Cell(adds, "step_time_s"), "");
+  const CsvTable whole = Read(names + "64,4.687,0.073\n");
+  EXPECT_EQ(Cell(whole, "global_batch_seqs"), "64");
+  EXPECT_EQ(Cell(whole, "grad_accum"), "");
+  EXPECT_NE(Cell(whole, "step_time_s"), "");
+  // 2.6 times: another number of rows.
+  EXPECT_EQ(Cell(Read(names + "100,4.687,0.018\n"), "grad_accum"), "");
 }
 
 TEST(TrainingColumnsTest, OutOfMemoryAndNothing) {

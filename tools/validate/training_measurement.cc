@@ -19,8 +19,14 @@ namespace {
 // parameters).
 constexpr absl::string_view kUsualFlops = "6N + 12 L h s";
 
-absl::Status ReadPeak(const CsvCells& cells, TrainingMeasurement* measured) {
+absl::Status ReadPeak(const CsvCells& cells, const Device& device, TrainingMeasurement* measured) {
   MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> peak, cells.Number("peak_mem_gb"));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> share, cells.Number("peak_mem_pct"));
+  if (!peak.has_value() && share.has_value() && *share > 0 && *share <= 100) {
+    // Who has a share of the card has it from the driver.
+    measured->whole_process = true;
+    measured->peak = Bytes(static_cast<int64_t>(static_cast<double>(device.memory.raw()) * *share / 100));
+  }
   if (!peak.has_value() || *peak <= 0) return absl::OkStatus();
   const std::string definition = cells.Text("mem_def");
   // nvidia-smi's figures are MiB; who calls them GB has divided by 1024.
@@ -51,7 +57,7 @@ absl::StatusOr<TrainingMeasurement> ReadTrainingMeasurement(const CsvCells& cell
   if (!measured.out_of_memory && !status.empty() && status != "ok") {
     return CannotExpress("status", status);
   }
-  MESHWRIGHT_RETURN_IF_ERROR(ReadPeak(cells, &measured));
+  MESHWRIGHT_RETURN_IF_ERROR(ReadPeak(cells, run.cluster.device, &measured));
   if (measured.out_of_memory) return measured;
   for (const char* column : {"step_time_s", "step_time_derived_s"}) {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<double> seconds, cells.Number(column));

@@ -105,6 +105,18 @@ TEST(TrainingMeasurementTest, MemoryAsTheCounterMeansIt) {
   EXPECT_FALSE(measured.step_seconds.has_value());
 }
 
+// Of the card's memory, whoever uses it.
+TEST(TrainingMeasurementTest, MemoryAsAShareOfTheCard) {
+  const absl::StatusOr<CsvTable> table = ParseCsv("peak_mem_pct\n25\n", "t.csv");
+  ASSERT_OK(table);
+  TrainingRun run;
+  run.cluster.device.memory = GiB(80);
+  ASSERT_OK_AND_ASSIGN(const TrainingMeasurement measured,
+                       ReadTrainingMeasurement(CsvCells(*table, table->rows[0]), run));
+  EXPECT_EQ(measured.peak, GiB(20));
+  EXPECT_TRUE(measured.whole_process);
+}
+
 // FlashAttention's training code reads nvidia-smi, in thousands of MiB.
 TEST(TrainingMeasurementTest, MemoryOfTheWholeProcess) {
   const absl::StatusOr<CsvTable> table =

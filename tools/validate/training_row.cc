@@ -123,6 +123,8 @@ class RunReader {
     const bool hidden = run_.host.serial_regathers && !run_.host.serial;
     if (CheckpointsHoldUnits() && run_.recompute == Recompute::kLayer && !hidden) run_.host.gathers_again = 1;
     ReadSharding();
+    // FSDP's `no_sync`, whose gradients stay whole until then.
+    run_.host.scatters_once = run_.shard_parameters && framework_.Is(Sign::kSumsWhole) && !framework_.keeps_whole;
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
     // A clock that a flag says is that of a device, as one of the library is.
@@ -146,6 +148,9 @@ class RunReader {
     const auto paced = [&](Nanos time) { return slow ? FromSeconds(ToSeconds(time) * kGracePace) : time; };
     run_.host.kernel = paced(known ? framework_.kernel : eager.kernel);
     run_.host.collective = paced(eager.collective);
+    if (framework_.Is(Sign::kFsdp) && eager.kernel > Nanos()) {
+      run_.host.layer_forward = run_.host.layer_backward = paced(kUnitHooks);
+    }
     if (eager.kernel > Nanos()) run_.host.step = paced(kOperator);
   }
 
@@ -396,8 +401,8 @@ class RunReader {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> tokens, cells_.Int("example_tokens", 1));
     if (!framework_.Is(Sign::kSlicedPositions) || run_.host.kernel == Nanos()) return absl::OkStatus();
     const int64_t examples = run_.training.sequence * run_.degrees.microbatch / tokens.value_or(kPackedExample);
-    run_.host.positions_forward = kOperator * (examples * kPositionSteps.forward);
-    run_.host.positions_backward = kOperator * (examples * kPositionSteps.backward);
+    run_.host.layer_forward += kOperator * (examples * kPositionSteps.forward);
+    run_.host.layer_backward += kOperator * (examples * kPositionSteps.backward);
     return absl::OkStatus();
   }
 
