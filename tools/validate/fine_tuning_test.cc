@@ -40,6 +40,23 @@ TEST(FineTuningTest, FineTuningOfNemoPacksExamples) {
   EXPECT_EQ(mlperf.training.sequence, 2048);
 }
 
+// The same of rows whose attention stays in documents, whoever trains: a row of 2048 tokens is 4 documents of 512, and
+// 500 are no divisor, but the next shorter, 256, is one.
+TEST(FineTuningTest, PackedDocumentsAreRows) {
+  const auto tokens = [](const std::string& options, const std::string& told) {
+    const absl::StatusOr<TrainingRun> run = RunOf(",other_opts,example_tokens", absl::StrCat(",", options, ",", told));
+    EXPECT_OK(run);
+    EXPECT_EQ(run->training.batch * run->training.sequence, 64 * 2048);
+    EXPECT_EQ(run->degrees.microbatch * run->training.sequence, 2048);
+    return run->training.sequence;
+  };
+  EXPECT_EQ(tokens("torchtitan; packed documents", "512"), 512);
+  EXPECT_EQ(tokens("torchtitan; packed documents", "500"), 256);
+  EXPECT_EQ(tokens("torchtitan; packed documents", "5000"), 2048);
+  EXPECT_EQ(tokens("torchtitan; packed documents", ""), 256);
+  EXPECT_EQ(tokens("torchtitan", "512"), 2048);
+}
+
 // Frozen weights are loaded in 16 bits, so that autocast has nothing to cast.
 TEST(FineTuningTest, AutocastCastsWhatTrains) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun frozen, RunOf(",other_opts", ",HuggingFace; LoRA"));

@@ -113,6 +113,7 @@ constexpr Release kReleases[] = {
     // tables); kernels get where each example begins (gpt_sft_dataset.py, `cu_seqlens`). Not so in MLPerf's LoRA, whose
     // rows are of GovReport (`packed_sequence_return_cu_seqlen: False` in NVIDIA's submissions since v4.0).
     {{kNemo, kFineTuning}, {kMlPerf}, [](Framework* f) { f->packs_examples = true; }},
+    {{kPackedDocuments}, {}, [](Framework* f) { f->packs_examples = true; }},
     {{kOldSteps, kMegatronAttention}, {}, [](Framework* f) { f->misaligned_attention = kEarlyMisalignedAttention; }},
 
     // --- which attention ---------------------------------------------------------------------------------------------
@@ -223,6 +224,7 @@ constexpr Release kReleases[] = {
     {{kMegatron, kOlderThanHopper},
      {kUnfused, kTransformerEngine, kGradientOverlap, kFsdp, kZero3},
      [](Framework* f) { f->reduces_afterwards = f->host.serial_gathers = true; }},
+    {{kSerialGathers}, {}, [](Framework* f) { f->host.serial_gathers = true; }},
     // NeMo's recipes for tensor parallelism switch it on (`tp_comm_overlap`; NeMo-Framework-Launcher, conf/training).
     {{kNemo}, {}, [](Framework* f) { f->host.overlaps_products = true; }},
     {{kAsyncTensor}, {}, [](Framework* f) { f->host.overlaps_products = true; }},

@@ -156,6 +156,7 @@ constexpr Words kWords[] = {
     // What PyTorch calls asynchronous tensor parallelism.
     {kAsyncTensor, "other_opts", "async tp|async_tp|asynctp|tp_comm_overlap|userbuffers"},
     {kSerialTensor, "other_opts", "no overlap of tensor|without overlap of tensor|no tp overlap|without tp overlap"},
+    {kSerialGathers, "other_opts", "no overlap of gathers|without overlap of gathers"},
     {kStageOverlap, "other_opts", "overlap-p2p|overlap_p2p|overlap p2p|p2p overlap"},
     {kLaunchBlocking, "other_opts", "cuda_launch_blocking"},
     {kUnsharded, "zero_fsdp", "=no|none|zero-0|ddp"},
@@ -243,6 +244,7 @@ constexpr Words kSwitches[] = {
     {kGroupedExperts, "other_opts", "grouped product|grouped expert|grouped linear|groupedlinear|grouped matmul"},
     {kRouterGraphs, "other_opts", "partial graphs of attention|graphs of the router"},
     {kSlicedPositions, "other_opts", "positions by example"},
+    {kPackedDocuments, "other_opts", "packed documents"},
     {kPaddedExperts, "other_opts", "one batched product"},
     {kSlicedExperts, "other_opts", "loop over experts"},
     {kIndexAdd, "other_opts", "index_add"},

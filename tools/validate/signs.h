@@ -117,6 +117,7 @@ enum class Sign : uint8_t {
   kSequenceParallelOpen,  // nobody says whether
   kAsyncTensor,
   kSerialTensor,     // what it sends is not overlapped, as the row says
+  kSerialGathers,    // nor are gathers of what replicas update
   kStageOverlap,     // of what stages send
   kGradientOverlap,  // of what replicas reduce and gather
   kLaunchBlocking,
@@ -174,6 +175,7 @@ enum class Sign : uint8_t {
   kIndexAdd,         // tokens are brought back by PyTorch's index_add_
   kUnfusedPermutes,  // of tokens
   kSlicedPositions,  // of packed rows, turned example by example
+  kPackedDocuments,  // which attention does not cross
   kNaturalRouting,   // tokens go where a trained router sends them
   kBiasBalanced,     // whose experts are kept even by a bias (DeepSeek-V3's kind)
   kNamesContainer,

@@ -103,6 +103,7 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"MegaBlocks", Sign::kExpertKernels},
                 {"graphs of the router", Sign::kRouterGraphs},
                 {"positions by example", Sign::kSlicedPositions},
+                {"packed documents", Sign::kPackedDocuments},
                 {"DualPipe", Sign::kExpertOverlap},
                 {"LAMB", Sign::kLamb}};
   for (const auto& [word, sign] : kCases) {

@@ -87,7 +87,7 @@ class RunReader {
                                                  run_.quantized ? " of 4 bits read as those of 16" : "",
                                                  ": norms train in place of adapters"));
     }
-    UnpackExamples();
+    MESHWRIGHT_RETURN_IF_ERROR(UnpackExamples());
     MESHWRIGHT_RETURN_IF_ERROR(ReadRowPrecision(cells_, framework_, &run_));
     run_.training.float8_parameters = overrides_.float8_parameters && run_.narrow;
     run_.host = framework_.host;
@@ -384,16 +384,22 @@ class RunReader {
     return absl::OkStatus();
   }
 
-  // Examples become rows of their own: everything but attention takes as long.
-  void UnpackExamples() {
-    const int64_t examples = run_.training.sequence / kPackedExample;
-    if (overrides_.model.has_value()) return;  // a plan's rows are as its user has them
-    if (!framework_.packs_examples || !run_.microbatch_given || run_.training.sequence % kPackedExample != 0) return;
+  // Examples become rows of their own: everything but attention takes as long. As many as divide a row, and no longer
+  // than they are.
+  absl::Status UnpackExamples() {
+    if (overrides_.model.has_value()) return absl::OkStatus();  // a plan's rows are as its user has them
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::optional<int64_t> told, cells_.Int("example_tokens", 1));
+    if (!framework_.packs_examples || !run_.microbatch_given) return absl::OkStatus();
+    if (!told.has_value() && run_.training.sequence % kPackedExample != 0) return absl::OkStatus();
+    int64_t tokens = std::min(told.value_or(kPackedExample), run_.training.sequence);
+    while (run_.training.sequence % tokens != 0) --tokens;
+    const int64_t examples = run_.training.sequence / tokens;
     run_.packed = true;
-    run_.training.sequence = kPackedExample;
+    run_.training.sequence = tokens;
     run_.training.batch *= examples;
     run_.degrees.microbatch *= examples;
-    run_.approximations.push_back(absl::StrCat("rows of packed examples as examples of ", kPackedExample, " tokens"));
+    run_.approximations.push_back(absl::StrCat("rows of packed examples as examples of ", tokens, " tokens"));
+    return absl::OkStatus();
   }
 
   // Of all examples of a micro-batch, of which each rank has a part where contexts are shared.

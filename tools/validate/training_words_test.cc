@@ -489,6 +489,16 @@ TEST(TrainingWordsTest, MegatronsBucketsGrowWithTheReplicas) {
   EXPECT_EQ(many.bucket, 2'048'000'000);
 }
 
+// Without Megatron-Core's `overlap_param_gather`.
+TEST(TrainingWordsTest, GathersThatNothingHides) {
+  const std::string overlaps = ",Megatron-Core; overlap-grad-reduce";
+  ASSERT_OK_AND_ASSIGN(const TrainingRun usual, RunOf(",other_opts", overlaps));
+  EXPECT_FALSE(usual.host.serial_gathers);
+  ASSERT_OK_AND_ASSIGN(const TrainingRun serial, RunOf(",other_opts", overlaps + "; no overlap of gathers"));
+  EXPECT_TRUE(serial.host.serial_gathers);
+  EXPECT_FALSE(serial.reduces_afterwards);
+}
+
 // Its documentation: `overlap_comm` is false unless told otherwise.
 TEST(TrainingWordsTest, DeepSpeedReducesBehindTheBackwardPass) {
   ASSERT_OK_AND_ASSIGN(const TrainingRun deepspeed, RunOf(",zero_fsdp", ",ZeRO-1 (DeepSpeed)"));
