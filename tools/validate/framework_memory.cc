@@ -104,16 +104,32 @@ double SplitStepsOfLayer(const TrainingRun& run) {
   return token * TokensOf(run);
 }
 
-// The same of all layers of as many micro-batches as the first stage has under way. Where logits weigh more than all
-// but one of these, the last stage is the fullest, which has one.
-double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
-  if (RunsLayersAgain(run)) return 0;
+// Micro-batches under way on the fullest stage: on the first, or where logits weigh more than all but one of these, on
+// the last, which has one.
+double UnderWayOnFullest(const TrainingRun& run, const Strategy& strategy) {
   const double tensor = Number(run.degrees.tensor), hidden = Number(run.model.hidden);
-  double under_way = UnderWay(strategy);
+  const double under_way = UnderWay(strategy);
   constexpr double kLayerBytes = 37, kLogitBytes = 6;  // a token: of each hidden element, of each logit
   const double others = (under_way - 1) * LayersOf(run) * kLayerBytes * hidden / tensor;
-  if (kLogitBytes * ClassesOf(run) / tensor > others) under_way = 1;
-  return under_way * LayersOf(run) * SplitStepsOfLayer(run);
+  return kLogitBytes * ClassesOf(run) / tensor > others ? 1 : under_way;
+}
+
+// Of all layers.
+double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
+  if (RunsLayersAgain(run)) return 0;
+  return UnderWayOnFullest(run, strategy) * LayersOf(run) * SplitStepsOfLayer(run);
+}
+
+// What experts make of the tokens that they got, which the program keeps for the gradient of its weights, where those
+// come into an expert's activation instead.
+double ResultsOfExperts(const TrainingRun& run, const Strategy& strategy) {
+  const DecoderConfig& model = run.model;
+  const bool kept = !RunsLayersAgain(run) && run.recompute_ops.count("mlp2") == 0;
+  if (!run.copies.weighs_inside || model.experts <= 1 || !kept) return 0;
+  const double width = Number(model.expert_hidden > 0 ? model.expert_hidden : model.hidden);
+  const double slots = model.capacity_factor * ExpertsOf(run) * TokensOf(run) / Number(run.degrees.tensor);
+  const double layers = Number(ExpertLayers(model)) / Number(run.degrees.pipeline);
+  return UnderWayOnFullest(run, strategy) * layers * slots * width * SizeOfWeights(run);
 }
 
 // A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
@@ -386,6 +402,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double saved =
       BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
   double steps = SplitStepsOf(run, strategy) + GatheredOf(run) + LossBeside(run, prediction);
+  steps -= ResultsOfExperts(run, strategy);
   if (run.copies.offloads && RunsLayersAgain(run)) {
     steps -= LayersOf(run) * TokensOf(run) * SizeOfWeights(run) * Number(run.model.hidden);
   }

@@ -106,6 +106,25 @@ TEST(FrameworkMemoryTest, LogitsAndGatheredInputs) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), PredictionOf(1)), Bytes(2 * 2 * 128 * 64 * 2 / 2));
 }
 
+// Of two layers each of 128 tokens goes to two experts, whose results are as wide as the model, of 2 bytes; a quarter
+// more where experts are fuller than even. Where they are made again, nobody has them.
+TEST(FrameworkMemoryTest, ResultsOfExpertsThatWeighInside) {
+  TrainingRun run = UsualRun();
+  run.model.experts = 8;
+  run.model.experts_per_token = 2;
+  run.model.capacity_factor = 1.25;
+  Prediction keeps = PredictionOf(1);
+  Of(&keeps, BufferRole::kActivation) = Bytes(200'000);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
+  run.copies.weighs_inside = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(-2 * 128 * 2 * 64 * 2 * 5 / 4));
+  run.recompute_ops = {"mlp2"};
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
+  run.recompute_ops = {"activation"};
+  run.recompute = Recompute::kLayer;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
+}
+
 // Two layers of 128 tokens: two masks of 64, and 3 bytes of each of 4 heads' 64 keys; of as many micro-batches as are
 // under way, four over as many stages of half a layer. What the update takes, 4 x 1000, goes where that was.
 TEST(FrameworkMemoryTest, DropoutAndCopiesOfTheUpdate) {

@@ -334,6 +334,18 @@ TEST(FrameworkTest, WhichReleasesOfDeepSpeedSumGradientsOnAllRanks) {
                   .host.reduces_whole);
 }
 
+TEST(FrameworkTest, WhereExpertsWeigh) {
+  const auto inside = [](const std::string& device, const std::string& options) {
+    return Of({{"gpu_type", device}, {"other_opts", options}}).weighs_inside;
+  };
+  EXPECT_TRUE(inside("H100", "Megatron-Bridge"));
+  EXPECT_TRUE(inside("H100", "NeMo 25.04"));
+  EXPECT_FALSE(inside("H100", "NeMo 25.02"));
+  EXPECT_TRUE(inside("H100", "Megatron-Core"));
+  EXPECT_FALSE(inside("A100", "Megatron-Core"));
+  EXPECT_FALSE(inside("H100", "torchtitan"));
+}
+
 TEST(FrameworkTest, WhatRunsAroundExperts) {
   const Framework plain = Of({{"gpu_type", "H100"}});
   EXPECT_EQ(plain.dispatcher, Dispatcher::kAllToAll);

@@ -56,11 +56,18 @@ struct Module {
 // Of `--recompute-modules`, and by the words that tables have for them.
 const std::vector<Module>& MegatronModules() {
   static const std::vector<Module>* const kModules = new std::vector<Module>{
-      {"core_attn", {"attention"}},    {"moe_act", {"activation"}},
-      {"act", {"activation"}},         {"layernorm", {"norm1", "norm2"}},
-      {"norm", {"norm1", "norm2"}},    {"mla_up_proj", {"q_norm", "q_up", "kv_norm", "kv_up", "latent_heads"}},
-      {"mlp", {"mlp1", "activation"}}, {"moe", {"router", "dispatch", "mlp1", "activation", "mlp2"}},
-      {"shared_experts", {}},  // one more expert a token here
+      {"core_attn", {"attention"}},
+      {"moe_act", {"activation"}},
+      {"act", {"activation"}},
+      {"layernorm", {"norm1", "norm2"}},
+      {"norm", {"norm1", "norm2"}},
+      {"mla_up_proj", {"q_norm", "q_up", "kv_norm", "kv_up", "latent_heads"}},
+      {"mlp", {"mlp1", "activation"}},
+      {"shared_experts", {"shared_mlp1", "shared_activation"}},
+      // All of the layer's forward pass, the shared expert's, too (megatron/core/transformer/moe/moe_layer.py).
+      {"moe",
+       {"router", "expert_down", "dispatch", "mlp1", "activation", "mlp2", "combine", "expert_up", "shared_mlp1",
+        "shared_activation", "shared_mlp2"}},
   };
   return *kModules;
 }

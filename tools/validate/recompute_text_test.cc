@@ -57,7 +57,9 @@ TEST(RecomputeTextTest, PartsOfALayer) {
 TEST(RecomputeTextTest, ModulesOfMegatron) {
   EXPECT_EQ(Read("moe_act, layernorm").ops, (Ops{"activation", "norm1", "norm2"}));
   EXPECT_EQ(Read("['layernorm', 'moe']").ops,
-            (Ops{"activation", "dispatch", "mlp1", "mlp2", "norm1", "norm2", "router"}));
+            (Ops{"activation", "combine", "dispatch", "expert_down", "expert_up", "mlp1", "mlp2", "norm1", "norm2",
+                 "router", "shared_activation", "shared_mlp1", "shared_mlp2"}));
+  EXPECT_EQ(Read("core_attn, shared_experts").ops, (Ops{"attention", "shared_activation", "shared_mlp1"}));
   EXPECT_EQ(Read("norm, act").ops, (Ops{"activation", "norm1", "norm2"}));
   EXPECT_EQ(Read("mlp").ops, (Ops{"activation", "mlp1"}));
   EXPECT_EQ(ReadRecomputeText("mlp", 48, true).ops, Ops());  // of layers without experts

@@ -291,6 +291,9 @@ constexpr Release kReleases[] = {
        f->dispatcher = Dispatcher::kPerNode;
        f->host.experts.joins = true;
      }},
+    // Of Megatron-Core since its 0.12 (transformer/moe/experts.py, `permuted_probs`), which NeMo's container 25.04 has.
+    {{kSaysMegatronCore}, {kOlderThanHopper}, [](Framework* f) { f->weighs_inside = true; }},
+    {{kNemo}, {}, [](Framework* f) { f->weighs_inside = true; }, Since(2504)},
     {{kExpertOverlap}, {}, [](Framework* f) { f->host.experts.overlaps = true; }},
     // Multiprocessors that they take (transformer_config.py of Megatron-Core 0.14, `moe_deepep_num_sms` and
     // `moe_hybridep_num_sms`; Megatron-Bridge's perf_recipes/_common.py and scripts/performance/utils/overrides.py).
