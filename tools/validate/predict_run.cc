@@ -66,11 +66,13 @@ absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated =
   TrainingRun without = run;
   without.recompute = Recompute::kNone;
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prediction none, PredictOne(without, simulated));
+  // Where one of the two does not fit it has no times; together they may fit.
+  const bool timed = all.step > Nanos() && none.step > Nanos();
   const double before = ToSeconds(all.step);
   all.step = Nanos();
   for (size_t i = 0; i < kNumTimeUses; ++i) {
     const TimeUse use = static_cast<TimeUse>(i);
-    all.time[use] = Between(none.time[use], all.time[use], run.recompute_share);
+    all.time[use] = timed ? Between(none.time[use], all.time[use], run.recompute_share) : Nanos();
     all.step += all.time[use];
   }
   if (all.step > Nanos()) {
@@ -86,6 +88,7 @@ absl::StatusOr<Prediction> Predict(const TrainingRun& run, Simulated simulated =
   }
   for (const auto& [name, bytes] : all.outside) listed += bytes;
   all.outside.back().second += all.peak - listed;  // the framework's, which differs most
+  if (!timed && simulated != Simulated::kAll && all.fits()) return Predict(run, Simulated::kAll);
   return all;
 }
 

@@ -246,6 +246,25 @@ TEST(TrainingTableTest, OddCellsCostNoOtherRow) {
   }
 }
 
+// With eight rows a micro-batch all layers' activations do not fit; with half of the layers computed again, they do.
+TEST(TrainingTableTest, SomeLayersAgainWhereNoneWouldNotFit) {
+  const std::string header =
+      "model,layers,hidden,heads,seq_len,global_batch_seqs,micro_batch_seqs,gpu_type,gpus,tp,pp,dp,recompute,attention,"
+      "step_time_s\n";
+  const auto row = [](const std::string& rows, const std::string& recompute) {
+    return absl::StrCat("GPT,32,2048,16,4096,64,", rows, ",A100-SXM4-80GB,8,1,1,8,", recompute, ",flash,2\n");
+  };
+  const std::string some = "every 2 layers";
+  ASSERT_OK_AND_ASSIGN(const CsvTable table,
+                       ParseCsv(header + row("8", "none") + row("8", some) + row("", some), "t.csv"));
+  ASSERT_OK_AND_ASSIGN(const TrainingTableResult result, PredictTrainingTable(table, {}));
+  ASSERT_EQ(result.rows.size(), 3u);
+  EXPECT_FALSE(result.rows[0].prediction.fits());
+  EXPECT_TRUE(result.rows[1].prediction.fits());
+  EXPECT_THAT(ToText(result, true), HasSubstr("micro_batch_seqs 8 (the fastest that fits)"));
+  EXPECT_EQ(result.rows[2].prediction.step, result.rows[1].prediction.step);
+}
+
 // Over one card a node an all-to-all of 16 replicas takes longer than all else; all experts of a tenth of the layers
 // fit on a device (DeepSeek's own runs kept them there).
 TEST(TrainingTableTest, ExpertsWhereTheyAreFastest) {
