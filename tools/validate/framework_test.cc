@@ -355,6 +355,7 @@ TEST(FrameworkTest, WhatRunsAroundExperts) {
       Of({{"gpu_type", "GB200"}, {"other_opts", "HybridEP; partial graphs of attention and router"}});
   EXPECT_EQ(flex.dispatcher, Dispatcher::kPerNode);
   EXPECT_TRUE(flex.host.experts.joins && flex.host.experts.graphs);
+  EXPECT_EQ(Of({{"other_opts", "Megatron-Core; allgather dispatcher"}}).dispatcher, Dispatcher::kPerRank);
   EXPECT_TRUE(Of({{"other_opts", "DeepEP; expert-parallel overlap"}}).host.experts.overlaps);
   const Framework whole = Of({{"gpu_type", "GB200"}, {"other_opts", "full iteration graphs"}});
   EXPECT_TRUE(whole.whole_graphs);

@@ -236,6 +236,7 @@ constexpr Words kSwitches[] = {
     {kCurrentScaling, "dtype other_opts", "current scaling|current-scaling|fp8_cs|fp8-cs"},
     // DeepEP's README; Megatron-LM's flex dispatcher.
     {kOnePerNode, "other_opts", "deepep|hybridep"},
+    {kToEachRank, "other_opts", "all-gather dispatcher|allgather dispatcher"},
     {kDeepEp, "other_opts", "deepep"},
     {kHybridEp, "other_opts", "hybridep"},
     {kExpertOverlap, "other_opts", "expert-parallel overlap|dualpipe"},

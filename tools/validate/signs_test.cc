@@ -97,6 +97,7 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"current scaling", Sign::kCurrentScaling},
                 {"minGPT", Sign::kMinGpt},
                 {"DeepEP", Sign::kOnePerNode},
+                {"all-gather dispatcher", Sign::kToEachRank},
                 {"Unsloth", Sign::kFusedNorms},
                 {"fused AdamW", Sign::kFusedAdam},
                 {"grouped GEMM", Sign::kGroupedExperts},

@@ -527,7 +527,6 @@ class RunReader {
       run_.approximations.push_back("ZeRO-2 as ZeRO-1");
     } else if (framework_.keeps_whole && (degrees.pipeline > 1 || run_.model.experts > 1)) {
       run_.defaults.push_back("parameters gathered and gradients reduced once a step");
-      run_.memory_comparable = false;
     } else if (framework_.Is(Sign::kZero3) || framework_.Is(Sign::kFsdp)) {
       run_.shard_parameters = true;
       if (framework_.Is(Sign::kHsdp)) ReadGroups();
