@@ -88,6 +88,7 @@ struct FrameworkCopies {
   bool caches = true;           // memory comes from a caching allocator
   bool whole_experts = false;   // replicas do not split what a rank has of the experts
   bool weighs_inside = false;   // experts weigh what their last product reads, and what it makes is not kept
+  bool scans_again = false;     // a state space keeps its gated result in place of the convolution's
   bool whole_table = false;     // tensor parallelism does not cut the embedding
   int workspaces = 0;           // of cuBLAS that come from the allocator, of as many handles
   bool node_group = false;      // a communicator of a node's devices, besides those that split the model

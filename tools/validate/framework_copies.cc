@@ -247,6 +247,7 @@ FrameworkCopies CopiesOf(const TrainingRun& run, const Framework& framework, boo
   // FSDP ignores experts that are over ranks (its agent-docs/parallelism/expert-parallelism.md).
   copies.whole_experts = framework.Is(Sign::kHalo) && run.degrees.expert > 1;
   copies.weighs_inside = framework.weighs_inside;
+  copies.scans_again = framework.scans_again;
   copies.whole_table = framework.Is(Sign::kKempnerForge);  // distributed/tensor_parallel.py
   copies.caches = framework.caching;
   copies.workspaces = WorkspacesOf(framework);

@@ -132,6 +132,17 @@ double ResultsOfExperts(const TrainingRun& run, const Strategy& strategy) {
   return UnderWayOnFullest(run, strategy) * layers * slots * width * SizeOfWeights(run);
 }
 
+// What state spaces keep less where a kernel makes the convolution of values, keys and queries once more, and gates the
+// result, which is as wide as the values and what the norm behind it reads.
+double ConvolutionsOf(const TrainingRun& run, const Strategy& strategy) {
+  const LinearAttentionConfig& linear = run.model.linear_attention;
+  const bool spaces = linear.value_heads > 0 && linear.form == LinearForm::kStateSpace;
+  if (!run.copies.scans_again || !spaces || RunsLayersAgain(run)) return 0;
+  const double width = 2 * Number(linear.key_heads * linear.key_dim) / Number(run.degrees.tensor);
+  const double layers = Number(CountLayers(run.model).linear) / Number(run.degrees.pipeline);
+  return UnderWayOnFullest(run, strategy) * layers * width * SizeOfWeights(run) * TokensOf(run);
+}
+
 // A program has places for as many micro-batches of each chunk as are ever under way through it; a caching allocator's
 // blocks serve all chunks, whose peaks are at different times: what is under way at once, of the sum of those places.
 // The first stage's, which has the most.
@@ -402,7 +413,7 @@ Bytes HeldBesideArena(const TrainingRun& run, const Strategy& strategy, const Pr
   const double saved =
       BytesOf(prediction, BufferRole::kActivation) * ((1 + run.copies.activations) * ShareUnderWay(strategy) - 1);
   double steps = SplitStepsOf(run, strategy) + GatheredOf(run) + LossBeside(run, prediction);
-  steps -= ResultsOfExperts(run, strategy);
+  steps -= ResultsOfExperts(run, strategy) + ConvolutionsOf(run, strategy);
   if (run.copies.offloads && RunsLayersAgain(run)) {
     steps -= LayersOf(run) * TokensOf(run) * SizeOfWeights(run) * Number(run.model.hidden);
   }

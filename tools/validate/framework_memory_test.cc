@@ -125,6 +125,27 @@ TEST(FrameworkMemoryTest, ResultsOfExpertsThatWeighInside) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
 }
 
+// Of four layers two have state spaces, of 2 groups of 8 each for keys and queries: 128 tokens of 2 x 16 elements of 2
+// bytes.
+TEST(FrameworkMemoryTest, StateSpacesThatConvolveAgain) {
+  TrainingRun run = UsualRun();
+  run.model.layers = 4;
+  run.model.layer_pattern = "M*M*";
+  run.model.linear_attention.form = LinearForm::kStateSpace;
+  run.model.linear_attention.key_heads = 2;
+  run.model.linear_attention.key_dim = 8;
+  run.model.linear_attention.value_heads = 4;
+  run.model.linear_attention.value_dim = 16;
+  ASSERT_EQ(CountLayers(run.model).linear, 2);
+  Prediction keeps = PredictionOf(1);
+  Of(&keeps, BufferRole::kActivation) = Bytes(200'000);
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
+  run.copies.scans_again = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(-2 * 128 * 2 * 16 * 2));
+  run.model.linear_attention.form = LinearForm::kGatedDelta;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
+}
+
 // Two layers of 128 tokens: two masks of 64, and 3 bytes of each of 4 heads' 64 keys; of as many micro-batches as are
 // under way, four over as many stages of half a layer. What the update takes, 4 x 1000, goes where that was.
 TEST(FrameworkMemoryTest, DropoutAndCopiesOfTheUpdate) {

@@ -294,6 +294,9 @@ constexpr Release kReleases[] = {
     // Megatron-Core's all-gather of tokens (moe_token_dispatcher_type "allgather"): as near as one to each rank that has
     // an expert of the token is, where a token has more experts than there are ranks.
     {{kToEachRank}, {}, [](Framework* f) { f->dispatcher = Dispatcher::kPerRank; }},
+    // Megatron-Core's state spaces (ssm/mamba_mixer.py, `use_mem_eff_path`; mamba_split_conv1d_scan_combined).
+    {{kSaysMegatronCore}, {}, [](Framework* f) { f->scans_again = true; }},
+    {{kNemo}, {}, [](Framework* f) { f->scans_again = true; }},
     // Of Megatron-Core since its 0.12 (transformer/moe/experts.py, `permuted_probs`), which NeMo's container 25.04 has.
     {{kSaysMegatronCore}, {kOlderThanHopper}, [](Framework* f) { f->weighs_inside = true; }},
     {{kNemo}, {}, [](Framework* f) { f->weighs_inside = true; }, Since(2504)},
