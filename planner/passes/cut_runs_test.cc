@@ -1,5 +1,6 @@
 #include "planner/passes/cut_runs.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,34 @@ TEST(CutRunsTest, WhereNobodyDealsLayers) {
 }
 
 // A cut counts from the beginning of its segment.
+// Of 12 layers 4, 4 and 4: the first and the last run are whole, and alike, the parts of the two between are not.
+TEST(CutRunsTest, PiecesThatAreAlike) {
+  ASSERT_OK_AND_ASSIGN(const Graph whole, BuildToyDecoder(kThirds, 2));
+  const auto kinds_of = [&](std::vector<int64_t> layers) {
+    return KindsOf(whole, CutsOf(whole, Dealt(std::move(layers))));
+  };
+  const std::optional<PieceKinds> kinds = kinds_of({4, 4, 4});
+  ASSERT_TRUE(kinds.has_value());
+  EXPECT_OK(VerifyGraph(kinds->graph));
+  EXPECT_THAT(Stretches(kinds->graph),
+              ElementsAre("layers@cut0 1 x 1 from 1", "layers@cut1 1 x 2 from 1", "layers@cut2 1 x 2 from 2",
+                          "layers@cut3 1 x 1 from 2", "layers@cut4 1 x 3 from 3"));
+  std::vector<std::string> pieces;
+  for (const PieceKinds::Piece& piece : kinds->of) {
+    pieces.push_back(absl::StrCat(kinds->graph.segments[piece.kind].name, piece.mark.empty() ? "" : " as ",
+                                  piece.mark.empty() ? "" : absl::StrCat("layers", piece.mark_in_cut)));
+  }
+  EXPECT_THAT(pieces, ElementsAre("embed", "layers@cut4 as layers", "layers@cut0 as layers@cut1",
+                                  "layers@cut1 as layers@cut2", "layers@cut2 as layers@cut3",
+                                  "layers@cut3 as layers@cut4", "layers@cut4 as layers@cut5", "head"));
+  EXPECT_FALSE(kinds_of({4, 8}).has_value()) << "one run and several are not alike";
+}
+
+TEST(CutRunsTest, MarksOfNames) {
+  EXPECT_EQ(PieceMark("norm1.gamma@cut12"), "@cut12");
+  EXPECT_EQ(PieceMark("norm1.gamma"), "");
+}
+
 TEST(CutRunsTest, OfAChain) {
   ASSERT_OK_AND_ASSIGN(const Graph whole,
                        BuildToyDecoder({.layers = 7, .experts = 4, .dense_layers = 1, .expert_every = 2}, 2));

@@ -8,25 +8,15 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace meshwright {
 namespace {
 
-// The kind's mark becomes the piece's, wherever it stands by itself: "@cut1" is not in "@cut12".
+// The kind's mark becomes the piece's. What belongs to a piece names no other's.
 std::string WithMark(const std::string& text, const PieceKinds::Piece& piece) {
-  const auto& [unused, before, after] = piece;
-  if (before == after) return text;
-  std::string result;
-  size_t done = 0;
-  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + before.size())) {
-    const size_t end = at + before.size();
-    if (end < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[end]))) continue;
-    result.append(text, done, at - done).append(after);
-    done = end;
-  }
-  return result.append(text, done);
+  return piece.mark == piece.mark_in_cut ? text : absl::StrReplaceAll(text, {{piece.mark, piece.mark_in_cut}});
 }
 
 class Repeater {

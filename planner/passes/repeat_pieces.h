@@ -2,9 +2,9 @@
 // that a model whose layers alternate is lowered in the time that its kinds of pieces take, however many parts cut
 // them.
 //
-//   before   a program of PieceKinds::graph: embed, layers@cut0 (whole runs), layers@cut1 (the second half of one),
-//   head after    that of the graph that is cut: embed, layers (the second half), layers@cut1 (4 whole runs),
-//   layers@cut2 ..
+// Given is a program of PieceKinds::graph, say of embed, layers@cut0 (whole runs), layers@cut1 (the second half of one)
+// and head; what comes back is that of the graph that is cut: embed, layers (the second half), layers@cut1 (four whole
+// runs), layers@cut2 (the second half) and so on.
 //
 // A piece has buffers of its own for what lies within it: its parameters and gradients, and what its blocks make. It
 // shares with the others what its chain hands on, and what belongs to no layer.

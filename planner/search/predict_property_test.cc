@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -187,6 +188,28 @@ TEST(LowerPropertyTest, AStageThatFollowsIsItself) {
     EXPECT_GT(with_followers[kind], 0) << kind << " of\n" << counts;
   }
   std::fputs(counts.c_str(), stderr);
+}
+
+// More than ten kinds of pieces, so that "@cut1" begins what others end with: two runs of twelve layers, each layer on
+// a stage of its own, and a third on eight.
+TEST(LowerTest, AsManyKindsOfPiecesAsARunHasLayers) {
+  ToyDecoder sizes;
+  sizes.layers = 36;
+  sizes.expert_every = 12;
+  sizes.experts = 4;
+  const Problem problem = ToyDecoderProblem(sizes, 256, A100Cluster(4));
+  ASSERT_OK_AND_ASSIGN(Strategy strategy, FromDegrees(problem, {.pipeline = 32}));
+  strategy.layers_per_stage.assign(32, 1);
+  std::fill_n(strategy.layers_per_stage.begin() + 24, 4, 2);
+  ASSERT_OK_AND_ASSIGN(const Graph graph, problem.graph(1));
+  const std::optional<PieceKinds> kinds = KindsOf(graph, CutsOf(graph, strategy));
+  ASSERT_TRUE(kinds.has_value());
+  ASSERT_GT(kinds->graph.segments.size(), 2 + 11u);
+  const StepPrice price = PriceSteps(CostModel(problem.cluster), strategy.mesh);
+  ASSERT_OK_AND_ASSIGN(const Program once, Lower(graph, strategy, problem.update, price));
+  ASSERT_OK_AND_ASSIGN(const Program own, Lower(graph, strategy, problem.update, price,
+                                                [](absl::string_view, const Program&) { return absl::OkStatus(); }));
+  EXPECT_EQ(ToText(once), ToText(own));
 }
 
 // Pieces of runs that are alike, lowered once (planner/passes/repeat_pieces.h), against each lowered for itself, as it

@@ -29,8 +29,8 @@ struct Framework {
   std::set<std::string> fused_ops;  // of a layer, which the row says are one kernel each
   absl::string_view attention;      // kernel, where the row or the framework names one: costmodel/library.h
   bool packs_examples = false;      // fine-tuning: a row holds several, each with attention of its own
-  bool weighs_inside = false;       // FrameworkCopies
-  bool scans_again = false;         // the same
+  bool weighs_inside = false;       // as FrameworkCopies has it (costmodel/memory_overheads.h)
+  bool scans_again = false;         // as it has it, too
   bool keeps_gathered = false;      // inputs that tensor parallelism gathered, for the backward pass
   bool in_place_loss = false;       // writes the gradient where the logits were
   bool wide_residuals = false;      // in float32

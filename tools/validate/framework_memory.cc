@@ -114,7 +114,7 @@ double UnderWayOnFullest(const TrainingRun& run, const Strategy& strategy) {
   return kLogitBytes * ClassesOf(run) / tensor > others ? 1 : under_way;
 }
 
-// Of all layers.
+// The same of all layers.
 double SplitStepsOf(const TrainingRun& run, const Strategy& strategy) {
   if (RunsLayersAgain(run)) return 0;
   return UnderWayOnFullest(run, strategy) * LayersOf(run) * SplitStepsOfLayer(run);

@@ -346,6 +346,12 @@ TEST(FrameworkTest, WhereExpertsWeigh) {
   EXPECT_FALSE(inside("H100", "torchtitan"));
 }
 
+TEST(FrameworkTest, WhoseStateSpacesConvolveAgain) {
+  EXPECT_TRUE(Of({{"gpu_type", "H100"}, {"other_opts", "Megatron-Bridge"}}).scans_again);
+  EXPECT_TRUE(Of({{"gpu_type", "A100"}, {"other_opts", "Megatron-Core"}}).scans_again);
+  EXPECT_FALSE(Of({{"gpu_type", "H100"}, {"other_opts", "NeMo AutoModel"}}).scans_again);
+}
+
 TEST(FrameworkTest, WhatRunsAroundExperts) {
   const Framework plain = Of({{"gpu_type", "H100"}});
   EXPECT_EQ(plain.dispatcher, Dispatcher::kAllToAll);

@@ -185,6 +185,9 @@ constexpr Release kReleases[] = {
     {{kLlamaFactory}, {}, [](Framework* f) { f->recomputes = true; }},
     // nanotron kept what tensor parallelism gathered until July 2024 (`tp_recompute_allgather`).
     {{kNanotron, kNanotron2023}, {}, [](Framework* f) { f->keeps_gathered = true; }},
+    // Megatron-Core's state spaces (ssm/mamba_mixer.py, `use_mem_eff_path`; mamba_split_conv1d_scan_combined).
+    {{kSaysMegatronCore}, {}, [](Framework* f) { f->scans_again = true; }},
+    {{kNemo}, {}, [](Framework* f) { f->scans_again = true; }},
 
     // Megatron-LM adds up the gradients of a tied embedding over the first and the last stage (finalize_model_grads.py,
     // _allreduce_word_embedding_grads), nanotron (tied_parameters.py, sync_tied_weights_gradients) and DeepSpeed's
@@ -291,12 +294,9 @@ constexpr Release kReleases[] = {
        f->dispatcher = Dispatcher::kPerNode;
        f->host.experts.joins = true;
      }},
-    // Megatron-Core's all-gather of tokens (moe_token_dispatcher_type "allgather"): as near as one to each rank that has
-    // an expert of the token is, where a token has more experts than there are ranks.
+    // Megatron-Core's all-gather of tokens (moe_token_dispatcher_type "allgather"). One to each rank that has an expert
+    // of the token is nearest: nearly all have one, where a token has more experts than there are ranks.
     {{kToEachRank}, {}, [](Framework* f) { f->dispatcher = Dispatcher::kPerRank; }},
-    // Megatron-Core's state spaces (ssm/mamba_mixer.py, `use_mem_eff_path`; mamba_split_conv1d_scan_combined).
-    {{kSaysMegatronCore}, {}, [](Framework* f) { f->scans_again = true; }},
-    {{kNemo}, {}, [](Framework* f) { f->scans_again = true; }},
     // Of Megatron-Core since its 0.12 (transformer/moe/experts.py, `permuted_probs`), which NeMo's container 25.04 has.
     {{kSaysMegatronCore}, {kOlderThanHopper}, [](Framework* f) { f->weighs_inside = true; }},
     {{kNemo}, {}, [](Framework* f) { f->weighs_inside = true; }, Since(2504)},

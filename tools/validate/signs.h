@@ -165,7 +165,7 @@ enum class Sign : uint8_t {
   kBf16Optimizer,  // DeepSpeed's, for bfloat16 without ZeRO and with stages
   kGroupedExperts,
   kOnePerNode,  // a token goes once to each node
-  kToEachRank,  // and to each rank with experts, whether it has its own or not
+  kToEachRank,  // all tokens go to all ranks with experts
   kDeepEp,
   kHybridEp,
   kExpertOverlap,

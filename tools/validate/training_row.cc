@@ -194,6 +194,9 @@ class RunReader {
   void ChooseExperts() {
     if (run_.model.experts <= 1) return;
     if (framework_.neighbour_experts) ChooseNeighbours(&run_.model);
+    if (framework_.Is(Sign::kToEachRank)) {
+      run_.approximations.push_back("all tokens to all ranks with experts, as each to those with one of its experts");
+    }
     const int64_t ranks = run_.degrees.expert * run_.degrees.tensor, node = run_.cluster.devices_per_node;
     if (!run_.degrees.spread_experts || framework_.dispatcher == Dispatcher::kAllToAll || ranks <= node) return;
     run_.host.experts.sent_share = ShareSentOnce(run_.model, ranks / node);
