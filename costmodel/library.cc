@@ -210,6 +210,10 @@ absl::Status SetNodesPerLeaf(absl::string_view text, Cluster* cluster) {
   return absl::OkStatus();
 }
 absl::Status SetCpu(absl::string_view text, Cluster* cluster) { return SetEnum(text, kCpuVendorNames, &cluster->cpu); }
+absl::Status SetCpuSlowdown(absl::string_view text, Cluster* cluster) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(cluster->cpu_slowdown, ParseDouble(text, kLeastCpuSlowdown, kMostCpuSlowdown));
+  return absl::OkStatus();
+}
 absl::Status SetPrice(absl::string_view text, Cluster* cluster) {
   DevicePrice price;
   MESHWRIGHT_ASSIGN_OR_RETURN(price.dollars_per_hour, ParseQuantity(text, UnitKind::kPrice));
@@ -394,6 +398,8 @@ const std::vector<ClusterKey>& ClusterKeys() {
       {"oversubscription", "of the fabric above the leaf switches, e.g. 2 for 2:1", SetOversubscription},
       {"nodes_per_leaf", "nodes on one leaf switch, e.g. 32", SetNodesPerLeaf},
       {"cpu", "maker of the nodes' CPUs: intel, amd, arm", SetCpu},
+      {"cpu_slowdown", "times as long as usual that CPUs take to issue what a framework runs eagerly, e.g. 1.8",
+       SetCpuSlowdown},
       {"price_per_device_hour", "e.g. 2.5 USD/h", SetPrice},
   };
   return *keys;

@@ -38,6 +38,10 @@ namespace meshwright {
 inline constexpr int64_t kMaxNodes = 1 << 20;
 inline constexpr int64_t kMaxDevicesPerNode = 1 << 12;
 
+// Cluster::cpu_slowdown that a cluster may have.
+inline constexpr double kLeastCpuSlowdown = 0.1;
+inline constexpr double kMostCpuSlowdown = 10;
+
 // The names of all devices, sorted.
 std::vector<std::string> DeviceNames();
 

@@ -277,6 +277,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   oversubscription: 2
   memory: 40 GB
   cpu: intel
+  cpu_slowdown: 1.8
   price_per_device_hour: 2.5 USD/h
 )"));
   EXPECT_EQ(ToText(cluster), "2 nodes x 8 a100-sxm-80gb, nvswitch 200 GB/s, 4 NICs x 12.5 GB/s, oversubscribed 2:1");
@@ -285,6 +286,7 @@ TEST(ReadClusterTest, KeysOverrideTheUsualMachine) {
   EXPECT_FALSE(cluster.nic_in_order);
   EXPECT_FALSE(cluster.nic_ll128);
   EXPECT_EQ(cluster.cpu, CpuVendor::kIntel);
+  EXPECT_EQ(cluster.cpu_slowdown, 1.8);
   ASSERT_TRUE(cluster.price.has_value());
   EXPECT_DOUBLE_EQ(cluster.price->dollars_per_hour, 2.5);
   EXPECT_EQ(cluster.price->source, "given by the user");

@@ -164,6 +164,9 @@ struct Cluster {
   double oversubscription = 1;  // k: what leaves a leaf switch has 1/k of the bandwidth of what enters it
   int64_t nodes_per_leaf = 0;   // on one leaf switch, in the order of their numbers; 0: nobody knows
   CpuVendor cpu = CpuVendor::kIntel;
+  // Times as long as usual that the nodes' CPUs take for what a framework does before a kernel runs, where it issues
+  // kernels one by one (kEagerFramework and others); nothing: nobody knows. Our own programs do not ask.
+  std::optional<double> cpu_slowdown;
   std::optional<DevicePrice> price;
   bool links_estimated = false;  // some link number above is a guess
 

@@ -191,6 +191,14 @@ size_t CoveringProduct(const Block& block, size_t c, bool gathers, const std::ve
 
 }  // namespace
 
+HostPace WithCpu(HostPace host, double times) {
+  for (Nanos* time : {&host.kernel, &host.collective, &host.step, &host.update, &host.layer_forward,
+                      &host.layer_backward, &host.experts.product, &host.experts.step}) {
+    *time = FromSeconds(ToSeconds(*time) * times);
+  }
+  return host;
+}
+
 void KeepPace(const Block& block, const RankClass& rank_class, const Mesh& mesh, const HostPace& host, Nanos launch,
               std::vector<InstructionPrice>* prices) {
   if (HoldsOptimizer(block)) return;

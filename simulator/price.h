@@ -201,6 +201,9 @@ struct HostPace {
 // runs that vTrain published; docs/accuracy.md has the error on the other.
 inline constexpr HostPace kEagerFramework = {Micros(52), Micros(52), true};
 
+// The same framework on a CPU that takes `times` as long for everything (Cluster::cpu_slowdown).
+HostPace WithCpu(HostPace host, double times);
+
 // Passes over float32 gradients that frameworks make besides the update (Megatron-LM's mixed precision optimizer): the
 // norm reads them, clipping reads and writes them.
 inline constexpr double kClippingBytes = 4 + 8;

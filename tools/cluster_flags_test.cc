@@ -111,7 +111,7 @@ TEST(ClusterToYamlTest, ReadsBackAsTheSame) {
       "{device: a100, nodes: 2, devices_per_node: 7, memory: 39.7 GiB, memory_bandwidth: 1.7 TB/s, "
       "sustained_clock: 0.8, intra_link: pcie, intra_bandwidth: 24.3 GB/s, nics_per_node: 3, "
       "inter_bandwidth: 95 Gb/s, nic_latency: 12.3 us, nic_in_order: no, nic_ll128: no, oversubscription: 1.7, "
-      "nodes_per_leaf: 12, cpu: intel, "
+      "nodes_per_leaf: 12, cpu: intel, cpu_slowdown: 1.8, "
       "price_per_device_hour: 1.99 USD/h}");
   sections.push_back(
       "{device: h100, attention: flash3, kernels: {source: measured here, matmul_share: 0.7123, startup: 1.7 us}}");

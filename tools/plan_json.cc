@@ -101,6 +101,7 @@ Json ToJson(const PlanReport& report) {
   const auto operators = [&](size_t i) { return report.operators.empty() ? nullptr : &report.operators[i]; };
   if (report.trainer != nullptr) out["trainer"] = std::string(report.trainer->name);
   out["predicted"] = ToJson(Best(report).prediction);
+  if (report.trainer != nullptr) out["cpu_share"] = report.cpu_share;
   if (report.at_slowest.has_value()) out["at_slowest_device"] = ToJson(*report.at_slowest);
   if (report.usual.has_value()) {
     out["usual_trainer"] =

@@ -13,6 +13,7 @@
 #include "ir/status.h"
 #include "models/decoder.h"
 #include "planner/search/evaluate.h"
+#include "tools/export/cpu_pace.h"
 #include "tools/export/trainer_prediction.h"
 #include "tools/plan_facts.h"
 #include "tools/slowest_device.h"
@@ -84,12 +85,15 @@ absl::StatusOr<PlanReport> MakeReport(const Session& session, SearchResult resul
     }
   }
   report.result = std::move(result);
-  if (trainer != nullptr) return report;
   const Strategy& best = Best(report).strategy;
+  const Plan plan{session, best, PromiseOf(Best(report).prediction)};
+  if (trainer != nullptr) {
+    MESHWRIGHT_ASSIGN_OR_RETURN(report.cpu_share, ShareOfCpu(*trainer, plan, Best(report).prediction.step));
+    return report;
+  }
   MESHWRIGHT_ASSIGN_OR_RETURN(report.at_slowest, PredictAtSlowest(session.problem, best));
   if (RecordOf(report) == nullptr) return report;
-  absl::StatusOr<TrainerPrediction> usual =
-      PredictUnder(UsualTrainer(session), {session, best, PromiseOf(Best(report).prediction)});
+  absl::StatusOr<TrainerPrediction> usual = PredictUnder(UsualTrainer(session), plan);
   if (usual.ok()) report.usual = std::move(usual->prediction);
   return report;
 }

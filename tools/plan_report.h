@@ -32,7 +32,8 @@ struct PlanReport {
   // Of the best, where no trainer runs it: at the pace of the slowest device (tools/slowest_device.h); as kUsualTrainer
   // runs it, which published runs are compared with, where that one can.
   std::optional<Prediction> at_slowest, usual;
-  double tokens = 0;  // of the whole run; 0 where nobody says
+  double cpu_share = 0;  // of the best's step, where a trainer runs it: that CPUs hold up (tools/export/cpu_pace.h)
+  double tokens = 0;     // of the whole run; 0 where nobody says
 };
 
 // Adds what the session's model knows about the result. REQUIRES: result.ranked is not empty.

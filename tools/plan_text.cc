@@ -182,6 +182,9 @@ std::string ShowRun(const PlanReport& report) {
   return WrappedWords(absl::StrCat(text, "; `whatif` adds failures and checkpoints"));
 }
 
+// Of a step, what is worth a line.
+constexpr double kSeen = 0.01;
+
 std::string ShowSpeed(const PlanReport& report) {
   const Candidate& best = Best(report);
   const Prediction& p = best.prediction;
@@ -205,6 +208,10 @@ std::string ShowSpeed(const PlanReport& report) {
   if (report.trainer != nullptr && ranks > 1)
     absl::StrAppend(&text, "  all at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
                     " devices\n");
+  if (report.cpu_share >= kSeen) {
+    absl::StrAppend(&text, "  CPUs that issue kernels hold up ", ShowPercent(report.cpu_share),
+                    " of it; `cpu_slowdown` says how slow\n  yours are\n");
+  }
   if (report.at_slowest.has_value()) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),
                     " devices: ", ShowTime(report.at_slowest->step), ", MFU ", ShowPercent(report.at_slowest->mfu),

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "ir/status.h"
 #include "ir/text.h"
+#include "tools/export/cpu_pace.h"
 #include "tools/export/trainer_prediction.h"
 #include "tools/numbers.h"
 
@@ -168,9 +169,12 @@ absl::StatusOr<StepLog> ParseStepLog(absl::string_view text, const std::string& 
 absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan& plan, StepLog log) {
   const Problem& problem = plan.session.problem;
   MESHWRIGHT_ASSIGN_OR_RETURN(Evaluation evaluation, Evaluate(problem, plan.strategy));
-  LogComparison comparison{
-      .log = std::move(log), .plan = file, .predicted = std::move(evaluation.prediction), .as_trainer = {}, .work = {}};
-  if (const Trainer* const trainer = TrainerWithTitle(comparison.log.trainer); trainer != nullptr) {
+  LogComparison comparison;
+  comparison.log = std::move(log);
+  comparison.plan = file;
+  comparison.predicted = std::move(evaluation.prediction);
+  const Trainer* const trainer = TrainerWithTitle(comparison.log.trainer);
+  if (trainer != nullptr) {
     absl::StatusOr<TrainerPrediction> under = PredictUnder(*trainer, plan);
     if (under.ok()) comparison.as_trainer = std::move(under->prediction);
   }
@@ -185,6 +189,10 @@ absl::StatusOr<LogComparison> CompareWithLog(const std::string& file, const Plan
   comparison.median = Quantile(steps, 0.5);
   comparison.low = Quantile(steps, 0.1);
   comparison.high = Quantile(steps, 0.9);
+  if (comparison.as_trainer.has_value()) {
+    comparison.cpu_slowdown =
+        CpuSlowdownFor(*trainer, plan, comparison.as_trainer->step, FromSeconds(comparison.median));
+  }
   return comparison;
 }
 
@@ -206,15 +214,19 @@ std::string ToText(const LogComparison& c) {
                            (c.median / seconds - 1) * 100);
   };
   const std::string of_trainer = absl::StrCat(" of ", c.log.trainer);
-  return absl::StrCat(absl::StrFormat("%-12s %10s %12s %14s %8s\n", "of a device", "step", absl::StrCat(c.work, "/s"),
-                                      "TFLOP/s", "MFU"),
-                      row("predicted", predicted), as_trainer > 0 ? row("as trainer", as_trainer) : "",
-                      row("measured", c.median), ratio("", predicted),
-                      as_trainer > 0 ? ratio(of_trainer, as_trainer) : "",
-                      mfu_at(c.median) > 1 ? "above 100 % MFU: is the log of another model, batch or cluster?\n" : "",
-                      "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
-                      ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out),
-                      " at the beginning, ", c.log.unread, " without a number\n");
+  return absl::StrCat(
+      absl::StrFormat("%-12s %10s %12s %14s %8s\n", "of a device", "step", absl::StrCat(c.work, "/s"), "TFLOP/s",
+                      "MFU"),
+      row("predicted", predicted), as_trainer > 0 ? row("as trainer", as_trainer) : "", row("measured", c.median),
+      ratio("", predicted), as_trainer > 0 ? ratio(of_trainer, as_trainer) : "",
+      c.cpu_slowdown.has_value()
+          ? absl::StrFormat("  as predicted where the cluster has `cpu_slowdown: %.2f`, if it is its CPUs\n",
+                            *c.cpu_slowdown)
+          : "",
+      mfu_at(c.median) > 1 ? "above 100 % MFU: is the log of another model, batch or cluster?\n" : "",
+      "\nmeasured: ", Lines(count - c.left_out), " of ", c.log.trainer, ", the median; eight in ten ",
+      ShowSeconds(c.low), " to ", ShowSeconds(c.high), "\nleft out: ", Lines(c.left_out), " at the beginning, ",
+      c.log.unread, " without a number\n");
 }
 
 Json ToJson(const LogComparison& c) {
@@ -225,6 +237,7 @@ Json ToJson(const LogComparison& c) {
            {"trainer", c.log.trainer},
            {"predicted", predicted(c.predicted)}};
   if (c.as_trainer.has_value()) out["as_trainer"] = predicted(*c.as_trainer);
+  if (c.cpu_slowdown.has_value()) out["cpu_slowdown"] = *c.cpu_slowdown;
   out["measured"] = Json{{"step_time_s", c.median},
                          {"low_s", c.low},
                          {"high_s", c.high},

@@ -36,11 +36,12 @@ struct LogComparison {
   std::string plan;                      // its file
   Prediction predicted;                  // the plan's own program
   std::optional<Prediction> as_trainer;  // as the log's trainer runs it, where that is known (tools/export)
-  std::string work;                      // "tokens" or "rows"
-  double work_of_step = 0;               // on one device
-  int64_t left_out = 0;                  // steps at the beginning, in which trainers warm up
-  double low = 0, high = 0;              // of the others: the tenth and the ninetieth percentile
-  double median = 0;                     // seconds
+  std::optional<double> cpu_slowdown;  // with which the trainer is predicted to take as long (tools/export/cpu_pace.h)
+  std::string work;                    // "tokens" or "rows"
+  double work_of_step = 0;             // on one device
+  int64_t left_out = 0;                // steps at the beginning, in which trainers warm up
+  double low = 0, high = 0;            // of the others: the tenth and the ninetieth percentile
+  double median = 0;                   // seconds
 };
 
 // The first tenth of the steps, at least one where there are several, is left out. Errors: those of Evaluate.

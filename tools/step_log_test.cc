@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -129,6 +130,8 @@ TEST(StepLogTest, BesideAPlan) {
   // What Megatron-LM does besides the program takes time, too.
   ASSERT_TRUE(comparison.as_trainer.has_value());
   EXPECT_GT(comparison.as_trainer->step, comparison.predicted.step);
+  // Three seconds of four layers of width 64 no CPU explains.
+  EXPECT_EQ(comparison.cpu_slowdown, std::nullopt);
   const std::string shown = ToText(comparison);
   EXPECT_THAT(shown, HasSubstr(" times what was predicted of Megatron-LM ("));
   // 65,536 tokens in 3 s.
@@ -137,6 +140,16 @@ TEST(StepLogTest, BesideAPlan) {
                                "left out: 1 line at the beginning, 0 without a number\n"));
   for (const absl::string_view line : absl::StrSplit(shown, '\n')) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_THAT(shown, Not(HasSubstr("another model")));
+  // Half as long again as predicted: a step that waits for its CPUs may be.
+  const double longer = ToSeconds(comparison.as_trainer->step) * 1.5;
+  ASSERT_OK_AND_ASSIGN(const LogComparison waits,
+                       CompareWithLog("plan.yaml", plan, {"train.log", "Megatron-LM", {longer, longer}, 0}));
+  ASSERT_TRUE(waits.cpu_slowdown.has_value());
+  EXPECT_GT(*waits.cpu_slowdown, 1.3);
+  EXPECT_THAT(ToText(waits), HasSubstr(absl::StrFormat("  as predicted where the cluster has `cpu_slowdown: %.2f`",
+                                                       *waits.cpu_slowdown)));
+  EXPECT_EQ(ToJson(waits).at("cpu_slowdown"), *waits.cpu_slowdown);
+  for (const absl::string_view line : absl::StrSplit(ToText(waits), '\n')) EXPECT_LE(line.size(), 80u) << line;
   // Twice as fast as the devices' peak.
   LogComparison fast = comparison;
   fast.median = ToSeconds(fast.predicted.step) * fast.predicted.mfu / 2;

@@ -19,6 +19,7 @@
 #include "simulator/price.h"
 #include "simulator/simulate.h"
 #include "simulator/time_use.h"
+#include "tools/export/cpu_pace.h"
 #include "tools/export/trainer_prediction.h"
 #include "tools/numbers.h"
 
@@ -152,6 +153,31 @@ absl::Status CheckRanks(const ProfileTrace& trace, int64_t ranks) {
                  "plan with --devices of the run");
   }
   return absl::OkStatus();
+}
+
+// A device that waits for its CPU idles; where it idles less, something else makes the step long.
+constexpr double kIdles = 0.05;
+
+// The step as the plan's trainer runs it, and which CPUs would make it as long as the measured one.
+void PredictTrainer(const Plan& plan, ProfileComparison& c) {
+  for (const Trainer& trainer : kTrainers) {
+    if (trainer.name != plan.promise.trainer) continue;
+    c.trainer = std::string(trainer.title);
+    const absl::StatusOr<TrainerPrediction> under = PredictUnder(trainer, plan);
+    if (!under.ok()) {
+      c.notes.push_back(absl::StrCat("The step as ", c.trainer, " runs it is not known: ", under.status().message()));
+      continue;
+    }
+    c.as_trainer = under->prediction.step;
+    const bool idles = ToSeconds(c.measured.idle) > kIdles * ToSeconds(c.measured.step);
+    if (!idles && c.measured.step > *c.as_trainer) continue;
+    c.cpu_slowdown = CpuSlowdownFor(trainer, plan, *c.as_trainer, c.measured.step);
+    if (!c.cpu_slowdown.has_value()) continue;
+    c.notes.push_back(absl::StrFormat(
+        "The device idles %s of the step. If it waits for its CPU: with `cpu_slowdown: %.2f` in the cluster, %s is "
+        "predicted to take as long.",
+        ShowPercent(ToSeconds(c.measured.idle) / ToSeconds(c.measured.step)), *c.cpu_slowdown, c.trainer));
+  }
 }
 
 void AddNotes(const Plan& plan, const ProfileTrace& trace, ProfileComparison& c) {
@@ -311,17 +337,7 @@ absl::StatusOr<ProfileComparison> CompareWithProfile(const std::string& file, co
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(c.predicted, PredictedUse(program, class_index, problem.cluster));
   MeasureUse(trace, c);
-  for (const Trainer& trainer : kTrainers) {
-    if (trainer.name != plan.promise.trainer) continue;
-    c.trainer = std::string(trainer.title);
-    const absl::StatusOr<TrainerPrediction> prediction = PredictUnder(trainer, plan);
-    if (prediction.ok()) {
-      c.as_trainer = prediction->prediction.step;
-    } else {
-      c.notes.push_back(
-          absl::StrCat("The step as ", c.trainer, " runs it is not known: ", prediction.status().message()));
-    }
-  }
+  PredictTrainer(plan, c);
   AddNotes(plan, trace, c);
   return c;
 }
@@ -364,6 +380,7 @@ Json ToJson(const ProfileComparison& c) {
   if (c.window.first >= 0) out["steps"] = Json{{"first", c.window.first}, {"last", c.window.last}};
   if (!c.trainer.empty()) out["trainer"] = c.trainer;
   if (c.as_trainer.has_value()) out["as_trainer_s"] = JsonSeconds(*c.as_trainer);
+  if (c.cpu_slowdown.has_value()) out["cpu_slowdown"] = *c.cpu_slowdown;
   Json kinds = Json::array();
   for (const WorkKind kind : KindsOf(c)) {
     Json row{{"kind", NameOf(kind)}};

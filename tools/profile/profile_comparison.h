@@ -38,6 +38,7 @@ struct ProfileComparison {
   DeviceUse predicted, measured;                     // of a step
   std::string trainer;                               // that the plan is for; "": none
   std::optional<Nanos> as_trainer;                   // the step as that runs it, where it is known
+  std::optional<double> cpu_slowdown;                // with which it is predicted to take as long, where it idles
   std::vector<std::pair<std::string, Nanos>> other;  // kernels of no known kind, the longest first: time in a step
   std::vector<std::string> notes;                    // a sentence each
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
@@ -63,10 +64,10 @@ std::vector<std::string> OneStep(int number, double begin) {
           Kernel("something\\u001b[31m<int>", begin + 600, 30), Kernel("another", begin + 640, 10)};
 }
 
-std::string FourSteps() {
+std::string FourSteps(double microseconds = 1000) {
   std::vector<std::string> events;
   for (int i = 0; i < 4; ++i) {
-    for (std::string& event : OneStep(i + 1, 1000.0 * i)) events.push_back(std::move(event));
+    for (std::string& event : OneStep(i + 1, microseconds * i)) events.push_back(std::move(event));
   }
   return ProfileText(events);
 }
@@ -208,6 +209,13 @@ TEST(ProfileComparisonTest, APlanForATrainer) {
   EXPECT_THAT(text, HasSubstr("By kind, predicted is the plan's own program, not what Megatron-LM does besides.\n"));
   EXPECT_THAT(text, HasSubstr(" more; --worst shows them\n"));
   EXPECT_EQ(ToJson(c).at("trainer"), "Megatron-LM");
+  // Twice as long, idle for the most part.
+  ASSERT_OK_AND_ASSIGN(const ProfileComparison waits, CompareText(plan, FourSteps(2e6 * ToSeconds(*c.as_trainer))));
+  ASSERT_TRUE(waits.cpu_slowdown.has_value());
+  EXPECT_GT(*waits.cpu_slowdown, 1.5);
+  const auto says = Contains(HasSubstr(absl::StrFormat("with `cpu_slowdown: %.2f` in", *waits.cpu_slowdown)));
+  EXPECT_THAT(waits.notes, says);
+  EXPECT_EQ(ToJson(waits).at("cpu_slowdown"), *waits.cpu_slowdown);
 }
 
 TEST(ProfileComparisonTest, DamagedTracesEndWell) {

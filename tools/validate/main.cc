@@ -47,9 +47,7 @@ Command ValidateCommand() {
                 {"collective", "NAME", "in place of the column collective, e.g. all_gather"},
                 {"expert_imbalance", "X",
                  "tokens of the fullest expert over the mean, in place of the column; 1 unless given"},
-                {"constants_of", "NAME", "of kernels and collectives: a device whose fitted constants are taken"},
-                {"host_kernel", "TIME", "that an eager framework's CPU needs to issue a kernel, e.g. 20 us"},
-                {"host_collective", "TIME", "the same of a collective"}},
+                {"constants_of", "NAME", "of kernels and collectives: a device whose fitted constants are taken"}},
   };
   for (const ClusterKey& key : ClusterKeys()) {
     command.flags.push_back({std::string(key.name), "X", std::string(key.help), "", "The cluster"});

@@ -86,13 +86,6 @@ absl::StatusOr<RowOverrides> OverridesFrom(const Flags& flags) {
     if (!factor.ok()) return Flags::Wrong("expert_imbalance", factor.status());
     overrides.expert_imbalance = *factor;
   }
-  for (const auto& [name, time] : {std::make_pair("host_kernel", &overrides.eager.kernel),
-                                   std::make_pair("host_collective", &overrides.eager.collective)}) {
-    if (!flags.Has(name)) continue;
-    const absl::StatusOr<Nanos> parsed = ParseNanos(flags.Text(name));
-    if (!parsed.ok()) return Flags::Wrong(name, parsed.status());
-    *time = *parsed;
-  }
   for (const ClusterKey& key : ClusterKeys()) {
     if (!flags.Has(key.name)) continue;
     const std::string value = flags.Text(key.name);

@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "ir/cluster.h"
 #include "models/decoder.h"
-#include "simulator/price.h"
 #include "tools/flags.h"
 #include "tools/validate/csv.h"
 
@@ -26,7 +25,6 @@ struct RowOverrides {
   int64_t ranks = 0;                                // 0: the column ranks
   std::string constants_of;                         // of kernels and collectives: another device's; "": its own
   std::optional<double> expert_imbalance;           // else the column expert_imbalance
-  HostPace eager = kEagerFramework;                 // of a framework that issues kernels one by one
   std::map<std::string, std::string> cluster_keys;  // costmodel/library.h
   std::optional<DecoderConfig> model;               // in place of the cells that tell of it, but for its name
   std::optional<Cluster> cluster;                   // in place of those of devices and of what joins them

@@ -127,6 +127,7 @@ class RunReader {
     run_.host.scatters_once = run_.shard_parameters && framework_.Is(Sign::kSumsWhole) && !framework_.keeps_whole;
     MESHWRIGHT_RETURN_IF_ERROR(SplitContext());
     MESHWRIGHT_RETURN_IF_ERROR(SetClusterKeys(overrides_, &run_.cluster));
+    run_.host = WithCpu(run_.host, run_.cluster.cpu_slowdown.value_or(1));
     // A clock that a flag says is that of a device, as one of the library is.
     run_.cluster.device.kernels.sustained_clock *= SlowestClock(run_.cluster.num_devices());
     if (const absl::Status fits = CheckDecoder(run_.model, run_.training); !fits.ok()) {
@@ -139,19 +140,16 @@ class RunReader {
   std::string Lower(absl::string_view column) const { return absl::AsciiStrToLower(cells_.Text(column)); }
 
   void SetPace() {
-    const HostPace& eager = overrides_.eager;
-    const bool known = framework_.kernel > Nanos() && eager.kernel == kEagerFramework.kernel;
+    const bool known = framework_.kernel > Nanos();
     // NeMo's recipes for Grace capture what the CPU would hold up (scripts/performance/recommended_model_configs/
     // model_configs_gb200.csv at v2.3.0, `cuda_graphs`). Around experts the CPU's time is counted from other figures.
     const bool captured = framework_.Is(Sign::kNemo) || run_.model.experts > 1;
-    const bool slow = framework_.Is(Sign::kGrace) && !captured && eager.kernel == kEagerFramework.kernel;
+    const bool slow = framework_.Is(Sign::kGrace) && !captured;
     const auto paced = [&](Nanos time) { return slow ? FromSeconds(ToSeconds(time) * kGracePace) : time; };
-    run_.host.kernel = paced(known ? framework_.kernel : eager.kernel);
-    run_.host.collective = paced(eager.collective);
-    if (framework_.Is(Sign::kFsdp) && eager.kernel > Nanos()) {
-      run_.host.layer_forward = run_.host.layer_backward = paced(kUnitHooks);
-    }
-    if (eager.kernel > Nanos()) run_.host.step = paced(kOperator);
+    run_.host.kernel = paced(known ? framework_.kernel : kEagerFramework.kernel);
+    run_.host.collective = paced(kEagerFramework.collective);
+    if (framework_.Is(Sign::kFsdp)) run_.host.layer_forward = run_.host.layer_backward = paced(kUnitHooks);
+    run_.host.step = paced(kOperator);
   }
 
   // Where a column of the layout is read.
