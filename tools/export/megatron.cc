@@ -312,13 +312,13 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
   }
   if (HasNarrowValues(m)) {
     return absl::UnimplementedError(
-        "Megatron has no option for values narrower than keys (`value_head_dim`) without latent attention; export with "
-        "--to=torchtitan or --to=deepspeed");
+        "Megatron has no option for values narrower than keys (`value_head_dim`) without latent attention; take "
+        "torchtitan or deepspeed");
   }
   if (m.full_attention_heads.heads > 0) {
     return absl::UnimplementedError(
-        "Megatron has no option for heads of layers without windows (`full_attention_heads`); export with "
-        "--to=torchtitan or --to=deepspeed");
+        "Megatron has no option for heads of layers without windows (`full_attention_heads`); take "
+        "torchtitan or deepspeed");
   }
   if (m.layer_form != LayerForm::kSerial) {
     return HasNo("Megatron", "option for attention and the feed-forward layer side by side", "layer_form: serial");
@@ -337,8 +337,7 @@ absl::Status CheckForm(const DecoderConfig& m, bool fused_attention, LayersFrom 
   const LinearAttentionConfig& l = m.linear_attention;
   if (l.value_heads > 0 && l.form == LinearForm::kKimiDelta) {
     return absl::UnimplementedError(
-        "Megatron has no option for Kimi Delta Attention (`form: kimi_delta`); export with --to=torchtitan or "
-        "--to=deepspeed");
+        "Megatron has no option for Kimi Delta Attention (`form: kimi_delta`); take torchtitan or deepspeed");
   }
   if (l.value_heads > 0 && l.form == LinearForm::kStateSpace && (l.convolution != 4 || !l.convolution_bias)) {
     return HasNo("Megatron", "state space with a convolution of other than 4 taps and a bias",

@@ -134,7 +134,7 @@ absl::StatusOr<Exported> ToMindSpore(const Plan& plan) {
   if (plan.session.file->is_decoder()) {
     return absl::UnimplementedError(
         "found a decoder, wanted a model of operators: MindSpore's decoders are split by the configuration of their "
-        "library; --to=megatron writes this one");
+        "library; `export --to=megatron` writes this one");
   }
   MESHWRIGHT_ASSIGN_OR_RETURN(const Graph graph, plan.session.problem.graph(plan.session.problem.batch));
   const int64_t ranks = strategy.mesh.num_ranks() / strategy.stages;

@@ -45,20 +45,20 @@ absl::Status Check(const Recipe& recipe, std::vector<std::string>& differences) 
   // LlamaConfig (config/models_config.py) has no field for any of these three, and its attention looks at a rank's own
   // part of a sequence; heads of keys and values are not repeated (config.py, `num_key_value_heads >= tp`).
   if (recipe.model.experts > 0) {
-    return absl::UnimplementedError("nanotron's Llama has no experts; export with --to=megatron");
+    return absl::UnimplementedError("nanotron's Llama has no experts; take megatron");
   }
   if (recipe.model.sliding_window > 0) {
-    return absl::UnimplementedError("nanotron's Llama has no attention windows; export with --to=megatron");
+    return absl::UnimplementedError("nanotron's Llama has no attention windows; take megatron");
   }
   if (recipe.model.kv_lora_rank > 0) {
-    return absl::UnimplementedError("nanotron's Llama has no latent attention; export with --to=megatron");
+    return absl::UnimplementedError("nanotron's Llama has no latent attention; take megatron");
   }
   if (HasNarrowValues(recipe.model)) {
-    return absl::UnimplementedError("nanotron's Llama has no values narrower than keys; export with --to=torchtitan");
+    return absl::UnimplementedError("nanotron's Llama has no values narrower than keys; take torchtitan");
   }
   if (recipe.model.head_dim * recipe.model.heads != recipe.model.hidden) {
     return absl::UnimplementedError(absl::StrCat("nanotron's Llama has heads of hidden / heads, not of ",
-                                                 recipe.model.head_dim, "; export with --to=megatron"));
+                                                 recipe.model.head_dim, "; take megatron"));
   }
   if (recipe.context > 1) return HasNo("nanotron's Llama", "context parallelism", "--context_parallel=1");
   if (recipe.model.kv_heads % recipe.tensor != 0) {

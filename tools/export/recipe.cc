@@ -79,7 +79,7 @@ absl::StatusOr<Recipe> RecipeOf(const Plan& plan) {
   if (!file.is_decoder()) {
     return absl::UnimplementedError(absl::StrCat(
         "found a model of operators, wanted a decoder: trainers of decoders know no strategies of single operators; "
-        "--to=mindspore writes those"));
+        "`export --to=mindspore` writes those"));
   }
   if (std::get<DecoderConfig>(file.model).classes > 0) {
     return absl::UnimplementedError(

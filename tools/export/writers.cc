@@ -110,7 +110,7 @@ absl::Status CheckLlama(absl::string_view trainer, const Recipe& recipe) {
   }
   return absl::UnimplementedError(absl::StrCat(
       trainer, " is written for models built as Llama is (swiglu, rms_norm, rotary, no bias, no qk_norm), which \"",
-      recipe.name, "\" is not; --to=megatron writes it"));
+      recipe.name, "\" is not; take megatron"));
 }
 
 std::string GradientWords(const Recipe& recipe) {
