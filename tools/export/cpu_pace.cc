@@ -16,6 +16,11 @@ absl::StatusOr<Nanos> StepWith(double slowdown, const Trainer& trainer, Plan pla
   return under.prediction.step;
 }
 
+// What is likely, held to published runs: one of them finds the slowdown, the others of its source are predicted with
+// it (docs/accuracy.md).
+constexpr double kHeldUp = 0.1;
+constexpr double kMostTimes = 2.5;
+
 constexpr double kNear = 0.03;
 bool IsNear(Nanos step, Nanos measured) { return std::abs(ToSeconds(step) / ToSeconds(measured) - 1) <= kNear; }
 
@@ -28,9 +33,10 @@ absl::StatusOr<double> ShareOfCpu(const Trainer& trainer, const Plan& plan, Nano
 
 std::optional<double> CpuSlowdownFor(const Trainer& trainer, const Plan& plan, Nanos step, Nanos measured) {
   if (IsNear(step, measured)) return std::nullopt;
-  constexpr double kMost = 4;
+  const absl::StatusOr<double> held_up = ShareOfCpu(trainer, plan, step);
+  if (!held_up.ok() || *held_up < kHeldUp) return std::nullopt;
   const double usual = plan.session.problem.cluster.cpu_slowdown.value_or(1);
-  double least = std::max(kLeastCpuSlowdown, usual / kMost), most = std::min(kMostCpuSlowdown, usual * kMost);
+  double least = std::max(kLeastCpuSlowdown, usual / kMostTimes), most = std::min(kMostCpuSlowdown, usual * kMostTimes);
   (measured > step ? least : most) = usual;
   // A step is no shorter where CPUs take longer.
   while (most - least > 0.01) {

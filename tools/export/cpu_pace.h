@@ -19,8 +19,9 @@ namespace meshwright {
 absl::StatusOr<double> ShareOfCpu(const Trainer& trainer, const Plan& plan, Nanos step);
 
 // From one measured step, what to say of the cluster: the `cpu_slowdown`, in hundredths, with which the plan takes as
-// long. That it is the CPUs which make the difference is for others to tell. Nothing where `step` is near enough to
-// `measured` as it is, within 3 %, or where no slowdown from a quarter of the plan's to four times that comes so near.
+// long. That it is the CPUs which make the difference is taken for likely where they hold up a tenth of `step` and the
+// factor is no more than two and a half either way; docs/accuracy.md, "One run of yours", has what that is worth.
+// Nothing elsewhere, and where `step` is within 3 % of `measured` as it is.
 std::optional<double> CpuSlowdownFor(const Trainer& trainer, const Plan& plan, Nanos step, Nanos measured);
 
 }  // namespace meshwright

@@ -44,7 +44,7 @@ TEST(CpuPaceTest, ASmallStepIsTheCpus) {
 TEST(CpuPaceTest, IsFoundFromAStep) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, With(""));
   ASSERT_OK_AND_ASSIGN(const Nanos step, StepOf(plan));
-  for (const double times : {0.5, 1.8, 3.0}) {
+  for (const double times : {0.5, 1.8, 2.4}) {
     ASSERT_OK_AND_ASSIGN(const Plan other, With(absl::StrCat(", cpu_slowdown: ", times)));
     ASSERT_OK_AND_ASSIGN(const Nanos measured, StepOf(other));
     EXPECT_EQ(measured > step, times > 1);
@@ -63,8 +63,16 @@ TEST(CpuPaceTest, NotWhereItExplainsNothing) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, With(""));
   ASSERT_OK_AND_ASSIGN(const Nanos step, StepOf(plan));
   EXPECT_EQ(CpuSlowdownFor(Megatron(), plan, step, step * 102 / 100), std::nullopt);  // near enough
-  EXPECT_EQ(CpuSlowdownFor(Megatron(), plan, step, step * 20), std::nullopt);         // more than four times
-  EXPECT_EQ(CpuSlowdownFor(Megatron(), plan, step, step / 20), std::nullopt);
+  EXPECT_EQ(CpuSlowdownFor(Megatron(), plan, step, step * 4), std::nullopt);          // more than is likely
+  EXPECT_EQ(CpuSlowdownFor(Megatron(), plan, step, step / 4), std::nullopt);
+  // Sequences so long that kernels leave the CPU far behind: what makes the step longer is something else.
+  std::string text = Llama();
+  text.replace(text.find("sequence: 32"), 12, "sequence: 65536");
+  Degrees degrees;
+  degrees.data = 16;
+  ASSERT_OK_AND_ASSIGN(const Plan large, PlanOf(text, degrees));
+  ASSERT_OK_AND_ASSIGN(const Nanos seconds, StepOf(large));
+  EXPECT_EQ(CpuSlowdownFor(Megatron(), large, seconds, seconds * 11 / 10), std::nullopt);
 }
 
 }  // namespace
