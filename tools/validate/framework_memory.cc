@@ -127,7 +127,9 @@ double ResultsOfExperts(const TrainingRun& run, const Strategy& strategy) {
   const bool kept = !RunsLayersAgain(run) && run.recompute_ops.count("mlp2") == 0;
   if (!run.copies.weighs_inside || model.experts <= 1 || !kept) return 0;
   const double width = Number(model.expert_hidden > 0 ? model.expert_hidden : model.hidden);
-  const double slots = model.capacity_factor * ExpertsOf(run) * TokensOf(run) / Number(run.degrees.tensor);
+  // Where a rank has a part of each expert, the program has the sum of all parts on each.
+  const double tensor = run.degrees.spread_experts ? Number(run.degrees.tensor) : 1;
+  const double slots = model.capacity_factor * ExpertsOf(run) * TokensOf(run) / tensor;
   const double layers = Number(ExpertLayers(model)) / Number(run.degrees.pipeline);
   return UnderWayOnFullest(run, strategy) * layers * slots * width * SizeOfWeights(run);
 }

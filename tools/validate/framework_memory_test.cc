@@ -118,6 +118,12 @@ TEST(FrameworkMemoryTest, ResultsOfExpertsThatWeighInside) {
   EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
   run.copies.weighs_inside = true;
   EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(-2 * 128 * 2 * 64 * 2 * 5 / 4));
+  // Whole experts on each rank make a part of the results, parts of experts all of them.
+  run.degrees.tensor = 2;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(-2 * 128 * 2 * 64 * 2 * 5 / 4));
+  run.degrees.spread_experts = true;
+  EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes(-128 * 2 * 64 * 2 * 5 / 4));
+  run.degrees.tensor = 1;
   run.recompute_ops = {"mlp2"};
   EXPECT_EQ(HeldBesideArena(run, Strategy(), keeps), Bytes());
   run.recompute_ops = {"activation"};

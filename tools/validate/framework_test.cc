@@ -342,6 +342,8 @@ TEST(FrameworkTest, WhereExpertsWeigh) {
   EXPECT_TRUE(inside("H100", "NeMo 25.04"));
   EXPECT_FALSE(inside("H100", "NeMo 25.02"));
   EXPECT_TRUE(inside("H100", "Megatron-Core"));
+  EXPECT_TRUE(inside("H100", "Megatron-Core 0.12"));
+  EXPECT_FALSE(inside("H100", "Megatron-Core 0.6"));
   EXPECT_FALSE(inside("A100", "Megatron-Core"));
   EXPECT_FALSE(inside("H100", "torchtitan"));
 }

@@ -11,7 +11,7 @@ namespace {
 using enum Sign;
 
 // From the first to the last of them, as Signs counts them.
-enum class CountedBy : uint8_t { kNothing, kContainer, kDeepSpeed };
+enum class CountedBy : uint8_t { kNothing, kContainer, kDeepSpeed, kMegatronCore };
 struct Releases {
   CountedBy by = CountedBy::kNothing;
   int64_t first = 0, last = 0;
@@ -19,6 +19,7 @@ struct Releases {
 constexpr Releases Before(int64_t container) { return {CountedBy::kContainer, 0, container - 1}; }
 constexpr Releases Since(int64_t container) { return {CountedBy::kContainer, container, kNewest}; }
 constexpr Releases DeepSpeed(int64_t first, int64_t last) { return {CountedBy::kDeepSpeed, first, last}; }
+constexpr Releases MegatronCoreSince(int64_t minor) { return {CountedBy::kMegatronCore, minor, kNewest}; }
 
 // What is done where a training row has all of the signs `when`, none of `unless`, and is of one of these releases.
 struct Release {
@@ -298,7 +299,7 @@ constexpr Release kReleases[] = {
     // of the token is nearest: nearly all have one, where a token has more experts than there are ranks.
     {{kToEachRank}, {}, [](Framework* f) { f->dispatcher = Dispatcher::kPerRank; }},
     // Of Megatron-Core since its 0.12 (transformer/moe/experts.py, `permuted_probs`), which NeMo's container 25.04 has.
-    {{kSaysMegatronCore}, {kOlderThanHopper}, [](Framework* f) { f->weighs_inside = true; }},
+    {{kSaysMegatronCore}, {kOlderThanHopper}, [](Framework* f) { f->weighs_inside = true; }, MegatronCoreSince(12)},
     {{kNemo}, {}, [](Framework* f) { f->weighs_inside = true; }, Since(2504)},
     {{kExpertOverlap}, {}, [](Framework* f) { f->host.experts.overlaps = true; }},
     // Multiprocessors that they take (transformer_config.py of Megatron-Core 0.14, `moe_deepep_num_sms` and
@@ -542,7 +543,9 @@ constexpr Release kReleases[] = {
 
 bool Covers(const Releases& releases, const Signs& signs) {
   if (releases.by == CountedBy::kNothing) return true;
-  const int64_t release = releases.by == CountedBy::kContainer ? signs.container : signs.deepspeed;
+  const int64_t release = releases.by == CountedBy::kContainer   ? signs.container
+                          : releases.by == CountedBy::kDeepSpeed ? signs.deepspeed
+                                                                 : signs.megatron_core;
   return release >= releases.first && release <= releases.last;
 }
 

@@ -469,6 +469,13 @@ int64_t DeepSpeedOf(const std::string& options, bool old_device) {
   return match[2].matched ? std::stoll(match[2].str()) : kNewest;
 }
 
+// "Megatron-Core 0.6", "MCore v0.12", "core_r0.16.0".
+int64_t MegatronCoreOf(const std::string& text) {
+  std::smatch match;
+  static const std::regex* const kRelease = new std::regex(R"(\b(megatron[- ]?core |mcore |core_)[vr]?0\.(\d{1,2})\b)");
+  return std::regex_search(text, match, *kRelease) ? std::stoll(match[2].str()) : kNewest;
+}
+
 }  // namespace
 
 Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
@@ -492,6 +499,7 @@ Signs ReadSigns(const CsvCells& cells, int64_t sequence) {
   if (SaysAdapters(CellOf(cells, "other_opts"))) set.Add(kAdapters);
   if (SaysNarrowPeft(CellOf(cells, "other_opts"))) set.Add(kNarrowPeft);
   signs.deepspeed = DeepSpeedOf(CellOf(cells, "other_opts"), old_device);
+  signs.megatron_core = MegatronCoreOf(absl::StrCat(CellOf(cells, "other_opts"), " ", CellOf(cells, "source_ref")));
   for (const Conclusion& row : kConclusions) {
     if (set.HasAll(row.when) && !set.HasAny(row.unless)) set.Add(row.sign);
   }

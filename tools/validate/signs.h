@@ -226,8 +226,9 @@ inline constexpr int64_t kNewest = std::numeric_limits<int64_t>::max();
 struct Signs {
   SignSet set;
   // Releases; where none is named the newest.
-  int64_t container = kNewest;  // of NVIDIA's, or of a set of recipes: "25.04" as 2504
-  int64_t deepspeed = kNewest;  // "0.12" as 12; on older devices one of their time
+  int64_t container = kNewest;      // of NVIDIA's, or of a set of recipes: "25.04" as 2504
+  int64_t deepspeed = kNewest;      // "0.12" as 12; on older devices one of their time
+  int64_t megatron_core = kNewest;  // "0.12" as 12
 };
 
 // `sequence`: of the row, where it has none the default.

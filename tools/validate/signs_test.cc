@@ -221,6 +221,12 @@ TEST(SignsTest, Releases) {
   EXPECT_EQ(Of("other_opts", "DeepSpeed 1.0").deepspeed, kNewest);
   EXPECT_EQ(Of("gpu_type", "A100").deepspeed, 12);  // of its time
   EXPECT_EQ(Of("gpu_type", "H100").deepspeed, kNewest);
+  EXPECT_EQ(Of("other_opts", "Megatron-Core 0.6; Megatron-LM").megatron_core, 6);
+  EXPECT_EQ(Of("other_opts", "NeMo; MCore v0.12.1").megatron_core, 12);
+  EXPECT_EQ(Of("other_opts", "megatron-core tag:core_v0.6.0").megatron_core, 6);
+  EXPECT_EQ(Of("source_ref", "Megatron-LM core_r0.16.0; TE 2.15").megatron_core, 16);
+  EXPECT_EQ(Of("other_opts", "Megatron-Core 1.0").megatron_core, kNewest);
+  EXPECT_EQ(Of("other_opts", "Megatron-Core; Transformer Engine 0.6").megatron_core, kNewest);
 }
 
 TEST(SignsTest, Conclusions) {
