@@ -554,6 +554,10 @@ absl::StatusOr<Session> OpenModel(const SourceFile& source, const Flags& flags, 
   if (!cluster.has_value()) {
     MESHWRIGHT_ASSIGN_OR_RETURN(cluster, ClusterFrom(file.cluster(), flags));
   }
+  if (cluster->cpu_slowdown.has_value() && !flags.Has("trainer")) {
+    file.notices.push_back(
+        "cpu_slowdown has no effect on our own program; --trainer plans for one that CPUs slow down");
+  }
   const absl::Status device_num = CheckDeviceNum(file, *cluster);
   if (!device_num.ok() && !counted) return device_num;
   if (!device_num.ok()) {

@@ -292,6 +292,12 @@ TEST(SessionTest, AFabricThatIsHalfSaidIsTold) {
   EXPECT_THAT(notices({"--device=a100", "--devices=8", over}), Not(Contains(HasSubstr("nodes_per_leaf"))));
 }
 
+TEST(SessionTest, ASlowCpuIsATrainers) {
+  const std::vector<std::string> flags = {"--device=a100", "--cpu_slowdown=2"};
+  ASSERT_OK_AND_ASSIGN(const Session session, Open(Decoder(), flags));
+  EXPECT_THAT(session.notices, Contains(HasSubstr("cpu_slowdown has no effect on our own program")));
+}
+
 // docs/model_file.md: its first file is read, and it names every knob, every key of clusters and every device.
 TEST(SessionTest, ThePageOfTheModelFileIsComplete) {
   ASSERT_OK_AND_ASSIGN(const std::string page, ReadFile("docs/model_file.md", kMaxDocumentBytes));
