@@ -210,7 +210,7 @@ std::string ShowSpeed(const PlanReport& report) {
                     " devices\n");
   if (report.cpu_share >= kSeen) {
     absl::StrAppend(&text, "  CPUs that issue kernels hold up ", ShowPercent(report.cpu_share),
-                    " of it; `cpu_slowdown` says how slow\n  yours are\n");
+                    " of the step; `cpu_slowdown`\n  says how slow yours are\n");
   }
   if (report.at_slowest.has_value()) {
     absl::StrAppend(&text, "  at the pace of the slowest of ", ShowCount(best.strategy.mesh.num_ranks()),

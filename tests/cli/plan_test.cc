@@ -18,6 +18,7 @@ namespace meshwright {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
@@ -297,6 +298,24 @@ TEST(PlanTest, PlansForATrainer) {
       RunTool("plan", {"models/configs/oracle_b.yaml", "--trainer=megatron", "--out=", "--device=a100", "--devices=8"})
           .exit_code,
       3);  // no trainer of decoders runs it, whatever the memory
+}
+
+// A step of next to nothing waits for its CPUs: a tenth of their time stays of it, and what devices do.
+TEST(PlanTest, SaysWhatCpusHoldUp) {
+  const auto plan = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {kTiny, "--device=h100", "--devices=8", "--trainer=megatron", "--out="};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunTool("plan", args);
+  };
+  EXPECT_THAT(plan({}).out, ContainsRegex("CPUs that issue kernels hold up [0-9.]+ % of the step; `cpu_slowdown`"));
+  const Json usual = Json::parse(plan({"--format=json"}).out);
+  const Json slow = Json::parse(plan({"--cpu_slowdown=2", "--format=json"}).out);
+  const double share = usual.at("cpu_share");
+  EXPECT_GT(share, 0.3);
+  EXPECT_LT(share, 0.9);
+  const double step = usual.at("predicted").at("step_time_s"), slow_step = slow.at("predicted").at("step_time_s");
+  EXPECT_GT(slow_step, step * 1.2);
+  EXPECT_LE(slow_step, step * 2);
 }
 
 TEST(PlanTest, TheSameCommandGivesTheSameBytes) {

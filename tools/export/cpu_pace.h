@@ -14,7 +14,7 @@
 
 namespace meshwright {
 
-// The share of a step that is saved where CPUs take a tenth of what they take (kLeastCpuSlowdown). `step`: as
+// The share of a step that is saved where CPUs take a tenth of what is usual (kLeastCpuSlowdown). `step`: as
 // PredictUnder has it. Errors: those of PredictUnder.
 absl::StatusOr<double> ShareOfCpu(const Trainer& trainer, const Plan& plan, Nanos step);
 
