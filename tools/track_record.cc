@@ -14,7 +14,7 @@ constexpr TrackRecord kRecords[] = {
     {"cards on PCIe", 73, 0.113, 0.92, 1.39},
     {"V100", 193, 0.098, 0.96, 1.67},
     {"Blackwell", 101, 0.080, 0.83, 1.15},
-    {"parameters split, up to 64 devices", 144, 0.069, 0.92, 1.40},
+    {"parameters split, up to 64 devices", 148, 0.071, 0.92, 1.40},
     {"parameters split, over 64 devices", 109, 0.131, 0.94, 1.51},
     {"A100 to H200, up to 64 devices", 321, 0.085, 0.93, 1.47},
     {"A100 to H200, over 64 devices", 131, 0.067, 0.95, 1.27},

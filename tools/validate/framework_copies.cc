@@ -20,7 +20,9 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   if (framework.Is(Sign::kTorchTune) && framework.Is(Sign::kChunkedLoss)) {
     return framework.eager ? kChunkedLoss : kCompiledChunkedLoss;
   }
-  if (framework.Is(Sign::kTorchTune)) return framework.eager ? kWideLoss : kCompiledWideLoss;
+  if (framework.Is(Sign::kTorchTune) || framework.Is(Sign::kTitanOf2025)) {
+    return framework.eager ? kWideLoss : kCompiledWideLoss;
+  }
   if (framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNarrowLoss)) return kHalfLoss;
   // Liger's cross entropy without the product before it (its agent-docs/optimization/liger-kernels.md).
   if (framework.Is(Sign::kHalo) && framework.fused_loss) return kKernelOnCastLogits;

@@ -59,6 +59,10 @@ TEST(FrameworkCopiesTest, LossesHoldLogits) {
   EXPECT_EQ(copies.logits, 10 - 4);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "torchtune,no"));
   EXPECT_EQ(copies.logits, 16 - 10);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "torchtitan 0.2.2,no"));
+  EXPECT_EQ(copies.logits, 16 - 10);
+  ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "torchtitan,no"));
+  EXPECT_EQ(copies.logits, 0);
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "logits gathered whole,no"));
   EXPECT_EQ(copies.logits, 16 - 10);  // of one rank, all there are
   ASSERT_OK_AND_ASSIGN(copies, CopiesOf("other_opts,compile", "torchtune; chunked cross entropy,yes"));

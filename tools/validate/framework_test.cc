@@ -174,6 +174,9 @@ TEST(FrameworkTest, WhoOverlapsProducts) {
   EXPECT_FALSE(Of({{"attention", "flash"}}).host.overlaps_products);
   const HostPace forge = Of({{"source_ref", "KempnerInstitute/KempnerForge benchmarks"}}).host;
   EXPECT_TRUE(forge.gathers_each && forge.copies_gathered);
+  const HostPace titan = Of({{"other_opts", "torchtitan"}}).host;
+  EXPECT_TRUE(!titan.gathers_each && titan.copies_gathered);
+  EXPECT_FALSE(Of({{"other_opts", "torchtitan; async TP"}}).host.copies_gathered);
 }
 
 TEST(FrameworkTest, TheFirstFlashAttention) {

@@ -239,6 +239,9 @@ constexpr Release kReleases[] = {
     // included (benchmarks/profiling/13b_24gpu_profiling.md), and 24 of PyTorch's `cat`: functional collectives copy
     // where the dimension is not the first (torch/distributed/_functional_collectives.py).
     {{kGathersEach}, {}, [](Framework* f) { f->host.gathers_each = f->host.copies_gathered = true; }},
+    // The same of torchtitan, which gathers once for all products of an input (models/llama3/infra/parallelize.py,
+    // PrepareModuleInput) and splits rows' tokens, the second dimension.
+    {{kTorchTitan}, {kAsyncTensor}, [](Framework* f) { f->host.copies_gathered = true; }},
     // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
     {{kBloom, kJeanZay, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
     {{kLaunchBlocking, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},

@@ -63,7 +63,9 @@ enum class Sign : uint8_t {
   kFusedAdapters,  // Unsloth's kernels of adapters
   kLitGpt,
   kTorchTune,
-  kTorchAo,  // whose products in float8 these and torchtitan take
+  kTorchTitan,
+  kTitanOf2025,  // its releases 0.1 and 0.2, whose loss is of all tokens at once
+  kTorchAo,      // whose products in float8 these and torchtitan take
   kLlamaFactory,
   kKempnerForge,
   kSaysHalo,
