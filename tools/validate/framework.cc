@@ -71,4 +71,18 @@ void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerB
   }
 }
 
+// torchtitan's layers (models/llama3/model/model.py): wq, wk and wv, w1 and w3. Their inputs are gathered once for all,
+// and the gradients of all are added before they are scattered: two and one additions in 16 bits, 2 + 2 + 2.
+void AddInputGradients(const Framework& framework, const DecoderConfig& model, int64_t tensor, HostPace* host) {
+  if (!framework.Is(Sign::kTorchTitan)) return;
+  constexpr double kAddition = 6;
+  const double input = static_cast<double>(model.hidden) * static_cast<double>(tensor);
+  if (model.kv_lora_rank == 0) {
+    host->queries.backward += 2 * kAddition * input / static_cast<double>(model.heads * model.head_dim);
+  }
+  if (IsGated(model.activation) && model.experts <= 1) {
+    host->gates.backward += kAddition * input / static_cast<double>(model.ffn);
+  }
+}
+
 }  // namespace meshwright

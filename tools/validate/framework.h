@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "ir/cluster.h"
 #include "ir/strategy.h"
+#include "models/decoder.h"
 #include "simulator/price.h"
 #include "tools/validate/csv.h"
 #include "tools/validate/signs.h"
@@ -80,6 +81,10 @@ Framework FrameworkOf(const CsvCells& cells, int64_t sequence);
 // Adds what is copied of queries, keys and values between products and fused attention, in bytes an element of the
 // queries. `frozen`: weights have adapters. `keys`: elements of keys, and of values, for each.
 void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerBytes* queries);
+
+// Adds what is moved where queries, keys and values are of three products, and a gate and what it lets through of two,
+// in place of one: as many gradients of an input, whole on each of `tensor` ranks, are added up.
+void AddInputGradients(const Framework& framework, const DecoderConfig& model, int64_t tensor, HostPace* host);
 
 // What a kernel with dropout takes beyond the `moved` bytes an element that it streams, in bytes an element: it draws a
 // random number for each, and where that takes longer than to move it, the difference.

@@ -496,6 +496,24 @@ TEST(FrameworkTest, CopiesBetweenProductsAndFusedAttention) {
   EXPECT_EQ(copies(nanotron, false, 0.25), (EagerBytes{6 + 4, 2 + 6}));
 }
 
+// Over four ranks each has a quarter of the queries, 16, and of the gate, 32, for 64 elements of the input, whose
+// gradients are added: 2 x 6 bytes of each of 64 are 48 of each of 16, and 6 are 12 of each of 32.
+TEST(FrameworkTest, GradientsOfSharedInputsAreAdded) {
+  DecoderConfig model;
+  model.hidden = 64;
+  model.heads = 4;
+  model.head_dim = 16;
+  model.ffn = 128;
+  model.activation = Activation::kSwiglu;
+  HostPace host;
+  AddInputGradients(Of({{"other_opts", "torchtitan"}}), model, 4, &host);
+  EXPECT_EQ(host.queries, (EagerBytes{0, 2 * 6 * 4}));
+  EXPECT_EQ(host.gates, (EagerBytes{0, 6 * 4 / 2}));
+  HostPace fused;
+  AddInputGradients(Of({{"other_opts", "Megatron-LM"}}), model, 4, &fused);
+  EXPECT_EQ(fused, HostPace());
+}
+
 TEST(FrameworkTest, DropoutInFusedAttentionDrawsFewerNumbers) {
   ASSERT_OK_AND_ASSIGN(const Device h100, FindDevice("h100-sxm"));
   // 7 instructions against 45 and a pass.

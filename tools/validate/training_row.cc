@@ -505,6 +505,7 @@ class RunReader {
     run_.early_context = framework_.Is(Sign::kUnfused);
     run_.copies = CopiesOf(run_, framework_, IsModernFamily(cells_.Text("model")));
     if (framework_.eager) run_.host.optimizer_bytes = UpdateBytes(framework_, run_);
+    if (framework_.eager) AddInputGradients(framework_, run_.model, degrees.tensor, &run_.host);
     const double steps = static_cast<double>(kOperator.raw()) * framework_.update_steps;
     if (run_.host.kernel > Nanos()) run_.host.update = Nanos(std::llround(steps));
     run_.updates = !framework_.Is(Sign::kNoUpdate);
