@@ -222,8 +222,8 @@ inline constexpr double kInPlaceLogits = -2;
 // bytes that are counted there already.
 inline constexpr double kWideActivations = 1, kWideRestLogits = 16 - 10 - 2;
 // What a loss holds of a logit at most, all told. PyTorch's on 16-bit logits (litgpt): logits, logarithms, the
-// gradients of both. torchtune and torchtitan (components/loss.py of 2025) cast the model's result to float32: four of
-// 4, compiled the logits, their gradient, and that cast; in chunks (CEWithChunkedOutputLoss) 16-bit logits and their
+// gradients of both. torchtune and torchtitan (components/loss.py up to 0.2.2) cast the model's result to float32: four
+// of 4, compiled the logits, their gradient, and that cast; in chunks (CEWithChunkedOutputLoss) 16-bit logits and their
 // gradients, and until backward the logarithms, which compiled code makes again. A loss that has the product before it
 // in it (Liger) holds a chunk of the rows, next to nothing.
 inline constexpr double kHalfLoss = 8, kWideLoss = 16, kCompiledWideLoss = 10, kChunkedLoss = 8;

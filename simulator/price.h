@@ -201,7 +201,8 @@ struct HostPace {
 // runs that vTrain published; docs/accuracy.md has the error on the other.
 inline constexpr HostPace kEagerFramework = {Micros(52), Micros(52), true};
 
-// The same framework on a CPU that takes `times` as long for everything (Cluster::cpu_slowdown).
+// The same framework on a CPU that takes `times` as long for all of these (Cluster::cpu_slowdown). Launches from
+// compiled code, such as one for each expert, are the device's own (KernelConstants::host_launch) and stay.
 HostPace WithCpu(HostPace host, double times);
 
 // Passes over float32 gradients that frameworks make besides the update (Megatron-LM's mixed precision optimizer): the

@@ -243,8 +243,7 @@ std::string ToYaml(const Cluster& cluster) {
   add(cluster.oversubscription != base.oversubscription, "oversubscription", ShortestNumber(cluster.oversubscription));
   add(cluster.nodes_per_leaf != base.nodes_per_leaf, "nodes_per_leaf", absl::StrCat(cluster.nodes_per_leaf));
   add(cluster.cpu != base.cpu, "cpu", std::string(NameOf(cluster.cpu)));
-  add(cluster.cpu_slowdown != base.cpu_slowdown && cluster.cpu_slowdown.has_value(), "cpu_slowdown",
-      ShortestNumber(cluster.cpu_slowdown.value_or(1)));
+  add(cluster.cpu_slowdown.has_value(), "cpu_slowdown", ShortestNumber(cluster.cpu_slowdown.value_or(1)));
   add(cluster.price != base.price && cluster.price.has_value(), "price_per_device_hour",
       absl::StrCat(ShortestNumber(cluster.price.value_or(DevicePrice()).dollars_per_hour), " USD/h"));
   KernelConstants without_clock = device.kernels;

@@ -145,7 +145,7 @@ TEST(StepLogTest, BesideAPlan) {
   ASSERT_OK_AND_ASSIGN(const LogComparison waits,
                        CompareWithLog("plan.yaml", plan, {"train.log", "Megatron-LM", {longer, longer}, 0}));
   ASSERT_TRUE(waits.cpu_slowdown.has_value());
-  EXPECT_GT(*waits.cpu_slowdown, 1.3);
+  EXPECT_GE(*waits.cpu_slowdown, 1.49);  // no step grows faster than its CPUs' time; to the hundredth
   EXPECT_THAT(ToText(waits), HasSubstr(absl::StrFormat("  as predicted where the cluster has `cpu_slowdown: %.2f`",
                                                        *waits.cpu_slowdown)));
   EXPECT_EQ(ToJson(waits).at("cpu_slowdown"), *waits.cpu_slowdown);

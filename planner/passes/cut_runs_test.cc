@@ -72,7 +72,6 @@ TEST(CutRunsTest, WhereNobodyDealsLayers) {
   EXPECT_THAT(CutsOf(alike, strategy), IsEmpty());
 }
 
-// A cut counts from the beginning of its segment.
 // Of 12 layers 4, 4 and 4: the first and the last run are whole, and alike, the parts of the two between are not.
 TEST(CutRunsTest, PiecesThatAreAlike) {
   ASSERT_OK_AND_ASSIGN(const Graph whole, BuildToyDecoder(kThirds, 2));
@@ -101,6 +100,7 @@ TEST(CutRunsTest, MarksOfNames) {
   EXPECT_EQ(PieceMark("norm1.gamma"), "");
 }
 
+// A cut counts from the beginning of its segment.
 TEST(CutRunsTest, OfAChain) {
   ASSERT_OK_AND_ASSIGN(const Graph whole,
                        BuildToyDecoder({.layers = 7, .experts = 4, .dense_layers = 1, .expert_every = 2}, 2));

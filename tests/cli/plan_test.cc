@@ -311,10 +311,12 @@ TEST(PlanTest, SaysWhatCpusHoldUp) {
   const Json usual = Json::parse(plan({"--format=json"}).out);
   const Json slow = Json::parse(plan({"--cpu_slowdown=2", "--format=json"}).out);
   const double share = usual.at("cpu_share");
-  EXPECT_GT(share, 0.3);
+  EXPECT_GT(share, 0.1);  // what `compare` takes for a step of its CPUs
   EXPECT_LT(share, 0.9);
   const double step = usual.at("predicted").at("step_time_s"), slow_step = slow.at("predicted").at("step_time_s");
-  EXPECT_GT(slow_step, step * 1.2);
+  // Of times that only grow with the CPUs', at least what a tenth of it saved is lost once more, but for what another
+  // plan saves: half of it, say.
+  EXPECT_GT(slow_step, step * (1 + share / 2));
   EXPECT_LE(slow_step, step * 2);
 }
 

@@ -21,6 +21,7 @@ absl::StatusOr<Nanos> StepWith(double slowdown, const Trainer& trainer, Plan pla
 constexpr double kHeldUp = 0.1;
 constexpr double kMostTimes = 2.5;
 
+// A third of what clusters of equal devices differ by (costmodel/variability.h): more exact is no measurement.
 constexpr double kNear = 0.03;
 bool IsNear(Nanos step, Nanos measured) { return std::abs(ToSeconds(step) / ToSeconds(measured) - 1) <= kNear; }
 

@@ -42,6 +42,10 @@ std::string PipelineLines(const Recipe& recipe, const std::string& schedule) {
                       "\n    p.module_fqns_per_model_part = parts_of([", absl::StrJoin(recipe.layers, ", "), "])\n");
 }
 
+// Whether forward and backward passes run as CUDA graphs: it refuses to capture pipelines, and experts whose dispatcher
+// waits for the CPU (config/configs.py, `disable_cuda_graphs`).
+bool Captures(const Recipe& recipe) { return recipe.pipeline == 1 && recipe.expert == 1; }
+
 }  // namespace
 
 absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
@@ -136,8 +140,7 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
       " x ", recipe.training.sequence, "\n    cfg.training.max_context_length = ", recipe.training.sequence,
       "\n    cfg.training.mixed_precision_param = \"", NameOf(recipe.training.dtype),
       "\"\n    cfg.training.steps = ", recipe.training.steps, "\n",
-      // It refuses to capture pipelines, and experts whose dispatcher waits for the CPU.
-      recipe.pipeline > 1 || recipe.expert > 1 ? "    cfg.training.disable_cuda_graphs = True\n" : "",
+      Captures(recipe) ? "" : "    cfg.training.disable_cuda_graphs = True\n",
       "    cfg.activation_checkpoint = ", checkpoint, "\n    return cfg\n");
   return out;
 }
@@ -146,6 +149,8 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
 TrainerWords WordsOfTorchtitan(const Recipe& recipe) {
   TrainerWords words;
   words.other_opts = "torchtitan, gradients in float32";  // TrainingConfig::mixed_precision_reduce has no other value
+  // It captures forward and backward passes unless told otherwise, but for what it refuses to (ToTorchtitan).
+  if (Captures(recipe)) absl::StrAppend(&words.other_opts, ", full iteration graphs");
   words.attention = "sdpa";
   const bool shard = recipe.shard_optimizer && recipe.data > 1;
   words.zero_fsdp = shard ? "FSDP2" : recipe.data > 1 ? "DDP" : "none";

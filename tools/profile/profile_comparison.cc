@@ -155,7 +155,7 @@ absl::Status CheckRanks(const ProfileTrace& trace, int64_t ranks) {
   return absl::OkStatus();
 }
 
-// A device that waits for its CPU idles; where it idles less, something else makes the step long.
+// A device that waits for its CPU idles; where it idles less, the CPU is not what is seen.
 constexpr double kIdles = 0.05;
 
 // The step as the plan's trainer runs it, and which CPUs would make it as long as the measured one.
@@ -169,8 +169,7 @@ void PredictTrainer(const Plan& plan, ProfileComparison& c) {
       continue;
     }
     c.as_trainer = under->prediction.step;
-    const bool idles = ToSeconds(c.measured.idle) > kIdles * ToSeconds(c.measured.step);
-    if (!idles && c.measured.step > *c.as_trainer) continue;
+    if (ToSeconds(c.measured.idle) < kIdles * ToSeconds(c.measured.step)) continue;
     c.cpu_slowdown = CpuSlowdownFor(trainer, plan, *c.as_trainer, c.measured.step);
     if (!c.cpu_slowdown.has_value()) continue;
     c.notes.push_back(absl::StrFormat(

@@ -212,7 +212,7 @@ TEST(ProfileComparisonTest, APlanForATrainer) {
   // Twice as long, idle for the most part.
   ASSERT_OK_AND_ASSIGN(const ProfileComparison waits, CompareText(plan, FourSteps(2e6 * ToSeconds(*c.as_trainer))));
   ASSERT_TRUE(waits.cpu_slowdown.has_value());
-  EXPECT_GT(*waits.cpu_slowdown, 1.5);
+  EXPECT_GE(*waits.cpu_slowdown, 1.99);  // no step grows faster than its CPUs' time; to the hundredth
   const auto says = Contains(HasSubstr(absl::StrFormat("with `cpu_slowdown: %.2f` in", *waits.cpu_slowdown)));
   EXPECT_THAT(waits.notes, says);
   EXPECT_EQ(ToJson(waits).at("cpu_slowdown"), *waits.cpu_slowdown);

@@ -71,13 +71,14 @@ void AddQueryCopies(const Framework& framework, bool frozen, double keys, EagerB
   }
 }
 
-// torchtitan's layers (models/llama3/model/model.py): wq, wk and wv, w1 and w3. Their inputs are gathered once for all,
-// and the gradients of all are added before they are scattered: two and one additions in 16 bits, 2 + 2 + 2.
+// torchtitan's layers: wq, wk and wv until 0.2.2 (models/llama3/model/model.py; one since June 2026, its pull 3714), w1
+// and w3 (models/common/feed_forward.py). Their inputs are gathered once for all, and the gradients of all are added
+// before they are scattered: two and one additions in 16 bits, 2 + 2 + 2.
 void AddInputGradients(const Framework& framework, const DecoderConfig& model, int64_t tensor, HostPace* host) {
   if (!framework.Is(Sign::kTorchTitan)) return;
   constexpr double kAddition = 6;
   const double input = static_cast<double>(model.hidden) * static_cast<double>(tensor);
-  if (model.kv_lora_rank == 0) {
+  if (framework.Is(Sign::kEarlyTitan) && model.kv_lora_rank == 0) {
     host->queries.backward += 2 * kAddition * input / static_cast<double>(model.heads * model.head_dim);
   }
   if (IsGated(model.activation) && model.experts <= 1) {

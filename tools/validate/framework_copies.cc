@@ -20,7 +20,7 @@ std::optional<double> LossBytes(const TrainingRun& run, const Framework& framewo
   if (framework.Is(Sign::kTorchTune) && framework.Is(Sign::kChunkedLoss)) {
     return framework.eager ? kChunkedLoss : kCompiledChunkedLoss;
   }
-  if (framework.Is(Sign::kTorchTune) || framework.Is(Sign::kTitanOf2025)) {
+  if (framework.Is(Sign::kTorchTune) || framework.Is(Sign::kEarlyTitan)) {
     return framework.eager ? kWideLoss : kCompiledWideLoss;
   }
   if (framework.Is(Sign::kLitGpt) || framework.Is(Sign::kNarrowLoss)) return kHalfLoss;

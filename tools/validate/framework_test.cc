@@ -174,9 +174,10 @@ TEST(FrameworkTest, WhoOverlapsProducts) {
   EXPECT_FALSE(Of({{"attention", "flash"}}).host.overlaps_products);
   const HostPace forge = Of({{"source_ref", "KempnerInstitute/KempnerForge benchmarks"}}).host;
   EXPECT_TRUE(forge.gathers_each && forge.copies_gathered);
-  const HostPace titan = Of({{"other_opts", "torchtitan"}}).host;
+  const HostPace titan = Of({{"other_opts", "torchtitan 0.1"}}).host;
   EXPECT_TRUE(!titan.gathers_each && titan.copies_gathered);
-  EXPECT_FALSE(Of({{"other_opts", "torchtitan; async TP"}}).host.copies_gathered);
+  EXPECT_FALSE(Of({{"other_opts", "torchtitan 0.1; async TP"}}).host.copies_gathered);
+  EXPECT_FALSE(Of({{"other_opts", "torchtitan"}}).host.copies_gathered);
 }
 
 TEST(FrameworkTest, TheFirstFlashAttention) {
@@ -506,9 +507,13 @@ TEST(FrameworkTest, GradientsOfSharedInputsAreAdded) {
   model.ffn = 128;
   model.activation = Activation::kSwiglu;
   HostPace host;
-  AddInputGradients(Of({{"other_opts", "torchtitan"}}), model, 4, &host);
+  AddInputGradients(Of({{"other_opts", "torchtitan 0.2"}}), model, 4, &host);
   EXPECT_EQ(host.queries, (EagerBytes{0, 2 * 6 * 4}));
   EXPECT_EQ(host.gates, (EagerBytes{0, 6 * 4 / 2}));
+  HostPace since;  // one product of queries, keys and values
+  AddInputGradients(Of({{"other_opts", "torchtitan"}}), model, 4, &since);
+  EXPECT_EQ(since.queries, EagerBytes());
+  EXPECT_EQ(since.gates, host.gates);
   HostPace fused;
   AddInputGradients(Of({{"other_opts", "Megatron-LM"}}), model, 4, &fused);
   EXPECT_EQ(fused, HostPace());

@@ -239,9 +239,10 @@ constexpr Release kReleases[] = {
     // included (benchmarks/profiling/13b_24gpu_profiling.md), and 24 of PyTorch's `cat`: functional collectives copy
     // where the dimension is not the first (torch/distributed/_functional_collectives.py).
     {{kGathersEach}, {}, [](Framework* f) { f->host.gathers_each = f->host.copies_gathered = true; }},
-    // The same of torchtitan, which gathers once for all products of an input (models/llama3/infra/parallelize.py,
-    // PrepareModuleInput) and splits rows' tokens, the second dimension.
-    {{kTorchTitan}, {kAsyncTensor}, [](Framework* f) { f->host.copies_gathered = true; }},
+    // The same of torchtitan up to 0.2.2, which gathers once for all products of an input (models/llama3/infra/
+    // parallelize.py, PrepareModuleInput) and splits rows' tokens, the second dimension. Since August 2026 tokens of all
+    // rows are one dimension, the first (its pull 4121).
+    {{kEarlyTitan}, {kAsyncTensor}, [](Framework* f) { f->host.copies_gathered = true; }},
     // BigScience's runs of BLOOM on Jean Zay hung without it (train/tr11-176B-ml/chronicles-prequel.md and its .slurm).
     {{kBloom, kJeanZay, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
     {{kLaunchBlocking, kEager}, {}, [](Framework* f) { f->host.launch_blocking = f->host.serial = true; }},
@@ -545,11 +546,18 @@ constexpr Release kReleases[] = {
 };
 
 bool Covers(const Releases& releases, const Signs& signs) {
-  if (releases.by == CountedBy::kNothing) return true;
-  const int64_t release = releases.by == CountedBy::kContainer   ? signs.container
-                          : releases.by == CountedBy::kDeepSpeed ? signs.deepspeed
-                                                                 : signs.megatron_core;
-  return release >= releases.first && release <= releases.last;
+  const auto within = [&](int64_t release) { return release >= releases.first && release <= releases.last; };
+  switch (releases.by) {
+    case CountedBy::kContainer:
+      return within(signs.container);
+    case CountedBy::kDeepSpeed:
+      return within(signs.deepspeed);
+    case CountedBy::kMegatronCore:
+      return within(signs.megatron_core);
+    case CountedBy::kNothing:
+      break;
+  }
+  return true;
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ constexpr Words kNames[] = {
     {kLitGpt, "other_opts", "litgpt|lit-gpt"},
     {kTorchTune, "other_opts", "torchtune"},
     {kTorchTitan, "other_opts", "torchtitan"},
-    {kTitanOf2025, "other_opts", "torchtitan 0.1*|torchtitan 0.2*"},
+    {kEarlyTitan, "other_opts", "torchtitan 0.1*|torchtitan 0.2*"},
     {kTorchAo, "source_ref other_opts", "torchao|torchtitan|pytorch/ao"},
     {kLlamaFactory, "source_ref other_opts", "llama-factory|llamafactory|llama factory"},
     {kKempnerForge, "source_ref model other_opts", "kempnerforge"},

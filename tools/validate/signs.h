@@ -64,8 +64,8 @@ enum class Sign : uint8_t {
   kLitGpt,
   kTorchTune,
   kTorchTitan,
-  kTitanOf2025,  // its releases 0.1 and 0.2, whose loss is of all tokens at once
-  kTorchAo,      // whose products in float8 these and torchtitan take
+  kEarlyTitan,  // its releases 0.1 and 0.2, from June 2025 to February 2026
+  kTorchAo,     // whose products in float8 these and torchtitan take
   kLlamaFactory,
   kKempnerForge,
   kSaysHalo,
