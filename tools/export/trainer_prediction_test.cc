@@ -96,7 +96,7 @@ TEST(PredictUnderTest, IsWhatValidateSaysOfARowOfThatRun) {
       {"torchtitan",
        {.data = 8, .microbatch = 1},
        {"--parallel_optimizer", "--shard_parameters", "--recompute=full"},
-       "1,bf16,h100-sxm,8,1,1,1,8,no,FSDP2,full,sdpa,torchtitan"},
+       "1,bf16,h100-sxm,8,1,1,1,8,no,FSDP2,full,sdpa,\"torchtitan, full iteration graphs\""},
       {"nanotron",
        {.data = 4, .tensor = 2, .sequence_parallel = true, .microbatch = 1},
        {"--parallel_optimizer", "--recompute=full"},
