@@ -44,6 +44,7 @@ struct CollectiveCall {
   absl::Span<const int64_t> group;  // ranks, in order
   int64_t position = 0;             // of this rank
   absl::Span<const TensorView> reads, writes;
+  int32_t root = 0;  // broadcast: its position, of the layer at hand
 };
 
 // Pieces that go to and come from single ranks, all in flight together. A rank may send to itself.

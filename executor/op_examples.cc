@@ -433,6 +433,12 @@ std::vector<OpExample> ExamplesOf(OpKind op) {
     case OpKind::kLamb:
       return {{op, "", {table, table, none, none}, Training(0.25), {}, 0.5, 1},
               {op, "i j, i j, , , , -> i j", {table, table, none, none, none, none}, Training(0.25), {}, 0.5, 1}};
+    case OpKind::kMuonStep:
+      return {{op, "", {table, table, table}, Training(0.25)},
+              {op, "i j, i j, i j, , -> i j, i j", {table, table, table, none, none}, Training(0.25)}};
+    case OpKind::kMuon:
+      return {{op, "", {table, table}, Training(0.25)},
+              {op, "i j, i j, , -> i j", {table, table, none, none}, Training(0.25)}};
     case OpKind::kNotFinite:
       return {{op, "i j -> ", {table}}, {op, "i j, k i, -> ", {table, {6, 8}, none}}};
     case OpKind::kAdjustScale:

@@ -187,6 +187,8 @@ absl::Status RankRunner::PlayInstruction(const Instruction& instruction, int64_t
 
 absl::Status RankRunner::Play(const Instruction& instruction, const Compute& compute, int64_t step) {
   if (const int64_t owner = OwnerOf(instruction, class_); owner >= 0 && owner != Member()) return absl::OkStatus();
+  const Turn& turn = compute.turn;
+  if (turn.first >= 0 && turn.PlaceOf(layer_, program_.ranks_per_class()) != Member()) return absl::OkStatus();
   if (compute.op == OpKind::kFeed) return Feed(instruction, step);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
   KernelCall call = {compute.op, &*compute.attrs, &*compute.rule, 0, step + 1, reads, writes};
@@ -266,7 +268,9 @@ auto RankRunner::WithCall(const Instruction& instruction, const Collective& coll
   std::vector<int64_t>& group = groups_[&instruction];
   if (group.empty()) group = program_.mesh.Group(rank_, collective.axes);
   const std::vector<TensorView> reads = Views(instruction.reads), writes = Views(instruction.writes);
-  return use(CollectiveCall{&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes});
+  const int64_t root = TurnOf(collective).PlaceOf(layer_, static_cast<int64_t>(group.size()));
+  return use(CollectiveCall{&collective, group, program_.mesh.PositionOf(rank_, collective.axes), reads, writes,
+                            static_cast<int32_t>(root)});
 }
 
 absl::Status RankRunner::Play(const Instruction& instruction, const Collective& collective) {

@@ -231,7 +231,8 @@ std::string ToText(const Graph& graph);
 
 // The operands of an update of attrs.tensors parameters, one parameter after the other: it, its gradient and its state
 // come in, it, its state and perhaps a copy go out; of LAMB's two steps also the two norms, scalars, behind the rest.
-// The scalars of loss scaling are the last inputs, for all of them.
+// The first step of LAMB or Muon makes that step in place of the parameter, and no copy. The scalars of loss scaling
+// are the last inputs, for all of them.
 struct UpdateOperands {
   size_t inputs = 2, outputs = 1;                // of each parameter
   size_t input_scalars = 0, output_scalars = 0;  // of these, the last

@@ -116,6 +116,8 @@ enum class OpKind : uint8_t {
   kAdamW,
   kLambStep,
   kLamb,
+  kMuonStep,
+  kMuon,
   kNotFinite,
   kAdjustScale,
   kFill,
@@ -310,6 +312,11 @@ inline constexpr OpInfo kOps[] = {
     // |step|^2, and parameter, step and the two norms -> parameter.
     {OpKind::kLambStep, "LAMBStep", "..., ..., ..., ... -> ..., ..., ..., , ", KernelClass::kMemory, 19, Reduction::kSum, false, OpRole::kUpdate},
     {OpKind::kLamb, "LAMB", "..., ..., , -> ...", KernelClass::kMemory, 2, Reduction::kSum, false, OpRole::kUpdate},
+    // Muon in two steps, for what lies between them is done with whole matrices (planner/passes/orthogonalize.h):
+    // parameter, which is not read, gradient, u -> momentum * u + gradient with another gradient's weight (Nesterov), u, and
+    // parameter, direction -> parameter.
+    {OpKind::kMuonStep, "MuonStep", "..., ..., ... -> ..., ...", KernelClass::kMemory, 4, Reduction::kSum, false, OpRole::kUpdate},
+    {OpKind::kMuon, "Muon", "..., ... -> ...", KernelClass::kMemory, 4, Reduction::kSum, false, OpRole::kUpdate},
 
     // Loss scaling. 0 where every element of every input is finite, else infinity; any number of inputs, one scalar output.
     {OpKind::kNotFinite, "NotFinite", "", KernelClass::kMemory, 0, Reduction::kMax, false, OpRole::kUpdate},
@@ -352,10 +359,10 @@ constexpr bool WorksInPlace(OpKind kind) {
           kind != OpKind::kCausalConv && kind != OpKind::kCausalConvGrad) ||
          kind == OpKind::kCrossEntropyGrad;
 }
-constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kLamb; }
+constexpr bool IsOptimizer(OpKind kind) { return kind >= OpKind::kSgd && kind <= OpKind::kMuon; }
 // How many tensors an optimizer keeps of each parameter besides it.
 constexpr size_t NumStates(OpKind optimizer) {
-  if (optimizer == OpKind::kMomentum) return 1;
+  if (optimizer == OpKind::kMomentum || optimizer == OpKind::kMuonStep) return 1;
   return optimizer == OpKind::kAdamW || optimizer == OpKind::kLambStep || optimizer == OpKind::kLamb ? 2 : 0;
 }
 constexpr std::optional<OpKind> OpKindFromName(absl::string_view name) {

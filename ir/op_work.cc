@@ -199,6 +199,7 @@ std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs
   const auto tensors = static_cast<size_t>(attrs.tensors);
   // LAMB's states are its first step's; the second takes that step and the norms, which are as many.
   const bool makes_norms = kind == OpKind::kLambStep, takes_norms = kind == OpKind::kLamb;
+  const bool makes_step = makes_norms || kind == OpKind::kMuonStep;
   UpdateOperands operands;
   operands.inputs = NumStates(kind) + 2;
   operands.input_scalars = takes_norms ? 2 : 0;
@@ -206,7 +207,7 @@ std::optional<UpdateOperands> UpdateOperandsOf(OpKind kind, const OpAttrs& attrs
   operands.outputs = outputs / tensors;
   operands.scaled = inputs == tensors * operands.inputs + 2;
   const size_t least = takes_norms ? 1 : NumStates(kind) + 1 + operands.output_scalars;
-  const bool copied = !makes_norms && operands.outputs == least + 1;
+  const bool copied = !makes_step && operands.outputs == least + 1;
   if (inputs != tensors * operands.inputs + (operands.scaled ? 2 : 0) || outputs != tensors * operands.outputs ||
       (!copied && operands.outputs != least)) {
     return std::nullopt;
@@ -229,7 +230,7 @@ KernelWork WorkOf(OpKind kind, const OpAttrs& attrs, const IndexRule& rule, absl
   if (work.kernel == KernelClass::kNone) return work;
   bool found = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    work.read += SizeOf(input_dtypes[i]) * NumElements(inputs[i]);
+    if (kind != OpKind::kMuonStep || i > 0) work.read += SizeOf(input_dtypes[i]) * NumElements(inputs[i]);
     if (!found && InfoOf(input_dtypes[i]).floating && !inputs[i].empty()) {
       work.dtype = input_dtypes[i];
       found = true;

@@ -112,6 +112,13 @@ struct EventRef {
   friend auto operator<=>(const EventRef&, const EventRef&) = default;
 };
 
+// Which rank of the class, by its place, does something for a layer: each layer another, in turn.
+struct Turn {
+  int32_t first = -1, step = 0;  // for layer 0, and how many places further for each layer; -1: all ranks do it
+  int64_t PlaceOf(int64_t layer, int64_t ranks) const { return (first + layer * step) % ranks; }
+  friend auto operator<=>(const Turn&, const Turn&) = default;
+};
+
 // Runs one kernel on the rank's own pieces. Shapes are those of the operands' buffers; kernels that need their place in
 // the whole (positions, split tables) take it from the operands' layouts and the rank.
 struct Compute {
@@ -122,6 +129,9 @@ struct Compute {
   bool recompute = false;   // a second run of a forward op, for reports
   // S13.5: the host of the rank's device runs it: what it reads is copied down, what it writes is copied up.
   bool on_host = false;
+  // One rank of the class alone runs it; what it writes are temporaries, which kernels of the same turn read, and a
+  // broadcast from it.
+  Turn turn = {};
 };
 
 // Keeps the piece of a replicated dim that the write buffer's layout names. Local.
@@ -138,9 +148,13 @@ struct Collective {
   Reduction reduction = Reduction::kSum;
   AxisList axes;
   int32_t dim = 0, to_dim = 0;
-  int32_t root = 0;  // broadcast: the place in the group of the rank whose values all get
+  int32_t root = 0;       // broadcast: the place in the group of the rank whose values all get
+  int32_t root_step = 0;  // how many places further that is for each layer (Turn)
   Purpose purpose = Purpose::kActivation;
 };
+
+// The place in the group whose values all get.
+inline Turn TurnOf(const Collective& broadcast) { return {broadcast.root, broadcast.root_step}; }
 
 // Moves the pieces of reads[0] to where writes[0]'s layout wants them; same local size, no reduction. Each rank gets
 // its new piece from the lowest rank (of those that agree with it on all unused axes, if possible) that holds it.

@@ -437,6 +437,9 @@ class Parser {
     }
     if (line.Take("root")) {
       MESHWRIGHT_ASSIGN_OR_RETURN(collective.root, line.Integer32("the place of a rank"));
+      if (line.Take("step")) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(collective.root_step, line.Integer32("a number of places"));
+      }
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(collective.purpose, ReadPurpose(line));
     instruction.work = std::move(collective);
@@ -464,6 +467,12 @@ class Parser {
     compute.accumulate = line.Take("accumulate");
     compute.recompute = line.Take("recompute");
     compute.on_host = line.Take("on_host");
+    if (line.Take("turn")) {
+      MESHWRIGHT_ASSIGN_OR_RETURN(compute.turn.first, line.Integer32("the place of a rank"));
+      if (line.Take("step")) {
+        MESHWRIGHT_ASSIGN_OR_RETURN(compute.turn.step, line.Integer32("a number of places"));
+      }
+    }
     OpAttrs attrs;
     MESHWRIGHT_RETURN_IF_ERROR(ReadFields(line, attrs));
     compute.attrs = std::move(attrs);

@@ -130,6 +130,7 @@ class InstructionWriter {
     if (compute.accumulate) text += " accumulate";
     if (compute.recompute) text += " recompute";
     if (compute.on_host) text += " on_host";
+    if (compute.turn.first >= 0) absl::StrAppend(&text, " turn ", compute.turn.first, " step ", compute.turn.step);
     return text + FieldsText(*compute.attrs);
   }
   std::string WorkText(const Instruction& instruction, const Slice&) const {
@@ -151,7 +152,8 @@ class InstructionWriter {
     const bool has_dim = moves || c.kind == CollectiveKind::kAllGather || c.kind == CollectiveKind::kReduceScatter;
     if (has_dim || c.dim != 0 || c.to_dim != 0) absl::StrAppend(&text, " dim ", c.dim);
     if (moves || c.to_dim != 0) absl::StrAppend(&text, " to ", c.to_dim);
-    if (c.root != 0) absl::StrAppend(&text, " root ", c.root);
+    if (c.root != 0 || c.root_step != 0) absl::StrAppend(&text, " root ", c.root);
+    if (c.root_step != 0) absl::StrAppend(&text, " step ", c.root_step);
     return absl::StrCat(text, " ", NameOf(c.purpose));
   }
   std::string WorkText(const Instruction& instruction, const Transfer& t) const {

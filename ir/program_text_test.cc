@@ -45,6 +45,8 @@ class "stage 0" arena 4096
     receive from -1 activation writes y@1
     compute receive from -1 report writes y@1
     compute ReLU "" reads x writes y@1
+    compute ReLU turn 1 step 3 reads x writes y@1
+    comm broadcast (x1) root 1 step 3 parameter reads y@1 writes y@1
     compute StridedSlice "a x! -> a y!" begin=0,1 strides=1,2 sources=3,-1 reads x writes y@1
     compute Add "a, b -> a b" reads x w writes y@1
   block empty forward

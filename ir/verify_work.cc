@@ -120,7 +120,35 @@ class WorkChecker {
     return absl::OkStatus();
   }
 
+  // What one rank makes alone nobody else may take for its own.
+  absl::Status CheckTurn(const Turn& turn) const {
+    if (turn == Turn()) return absl::OkStatus();
+    if (turn.first < 0 || turn.first >= program_.ranks_per_class() || turn.step < 0) {
+      return Wrong(1, "has the turn ", turn.first, " step ", turn.step, ", wanted places of the class's ",
+                   program_.ranks_per_class(), " ranks");
+    }
+    if (program_.ranks_per_class() == 1) return absl::OkStatus();
+    for (const Operand& write : instruction_.writes) {
+      if (BufferOf(write).role != BufferRole::kTemporary) {
+        return Wrong(1, "writes ", BufferOf(write).name, " on one rank alone, which is no temporary");
+      }
+      for (const Instruction& other : block_.instructions) {
+        const auto reads = [&](const Operand& read) { return read.buffer == write.buffer; };
+        if (std::none_of(other.reads.begin(), other.reads.end(), reads)) continue;
+        const auto* const kernel = std::get_if<Compute>(&other.work);
+        const auto* const cast = std::get_if<Collective>(&other.work);
+        const bool from_it = cast != nullptr && cast->kind == CollectiveKind::kBroadcast && TurnOf(*cast) == turn &&
+                             mesh_.SizeOf(cast->axes) == program_.ranks_per_class();
+        if (!from_it && (kernel == nullptr || kernel->turn != turn)) {
+          return Wrong(1, "writes ", BufferOf(write).name, " on one rank alone, and others read it");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Check(const Compute& compute) const {
+    MESHWRIGHT_RETURN_IF_ERROR(CheckTurn(compute.turn));
     if (compute.on_host && compute.op == OpKind::kFeed) return Wrong(3, "is fed by the host as it is, found on_host");
     if (compute.attrs->tensors != 1) return CheckUpdates(compute);
     const bool made_here = compute.op == OpKind::kFill || compute.op == OpKind::kFeed;
@@ -317,6 +345,7 @@ class WorkChecker {
       if (collective.root < 0 || collective.root >= mesh_.SizeOf(collective.axes)) {
         return Wrong(5, "has the root ", collective.root, " of ", mesh_.SizeOf(collective.axes), " ranks");
       }
+      if (collective.root_step < 0) return Wrong(5, "has a root that goes ", collective.root_step, " places further");
       Layout after = from.layout;
       const std::string problem = Apply(collective, after);
       if (!problem.empty()) return Wrong(5, problem, " of ", from.name, " ", ToText(from.layout, mesh_));

@@ -22,7 +22,7 @@ struct SameWork {
   bool operator()(const Collective& a) const {
     const Collective& b = std::get<Collective>(other);
     return a.kind == b.kind && a.reduction == b.reduction && a.axes == b.axes && a.dim == b.dim &&
-           a.to_dim == b.to_dim && a.root == b.root && a.purpose == b.purpose;
+           a.to_dim == b.to_dim && a.root == b.root && a.root_step == b.root_step && a.purpose == b.purpose;
   }
   bool operator()(const Slice&) const { return true; }
   bool operator()(const Sync&) const { return true; }

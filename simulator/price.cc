@@ -20,6 +20,7 @@
 #include "simulator/framework_kernels.h"
 #include "simulator/keep_pace.h"
 #include "simulator/network_links.h"
+#include "simulator/single_ranks.h"
 #include "simulator/time_use.h"
 
 namespace meshwright {
@@ -152,7 +153,12 @@ class Pricer {
         }
         KeepPace(block, *rank_class_, program_.mesh, host_, costs_.HostLaunch(), &instructions);
       }
-      KeepBusiestOwner(blocks);
+      KeepBusiestOwner(*rank_class_, blocks);
+    }
+    // Not before: other blocks may cost the same as a block, whoever's turn it is there.
+    for (size_t c = 0; c < program_.classes.size(); ++c) {
+      const RankClass& written = program_.classes[copies_.Of(c)];
+      if (prices.of[c] == c) ShareTurns(written, program_.ranks_per_class(), prices.classes[c]);
     }
     if (network_.any()) NetworkLinks::KeepWhatCanBeShort(program_, copies_, prices);
     return prices;
@@ -164,28 +170,6 @@ class Pricer {
     rank_class_ = &program_.classes[0];
     instruction_ = &rank_class_->blocks[0].instructions[0];
     return std::visit(*this, instruction_->work).time;
-  }
-
-  // Of kernels that single ranks run, those of the rank with the most work count; the others run beside it.
-  void KeepBusiestOwner(std::vector<std::vector<InstructionPrice>>& blocks) const {
-    const std::vector<Buffer>& buffers = rank_class_->buffers;
-    if (std::all_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) { return buffer.owner < 0; })) return;
-    std::map<int64_t, Nanos> work;  // in one run of each block
-    const auto for_each = [&](const auto& visit) {
-      for (size_t b = 0; b < blocks.size(); ++b) {
-        for (size_t i = 0; i < blocks[b].size(); ++i) {
-          const int64_t owner = OwnerOf(rank_class_->blocks[b].instructions[i], *rank_class_);
-          if (owner >= 0) visit(owner, blocks[b][i]);
-        }
-      }
-    };
-    for_each([&](int64_t owner, const InstructionPrice& price) { work[owner] += price.time; });
-    if (work.empty()) return;
-    const auto busiest =
-        std::max_element(work.begin(), work.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    for_each([&](int64_t owner, InstructionPrice& price) {
-      if (owner != busiest->first) price.time = Nanos();
-    });
   }
 
   // S13.5. Of a result that is added to what is there, that is copied down first.
@@ -213,7 +197,9 @@ class Pricer {
     const KernelEstimate estimate = costs_.Estimate(work);
     InstructionPrice price;
     price.time = estimate.time + framework_.AroundKernel(*instruction_, work, *rank_class_, phase_);
-    if (IsOptimizer(compute.op)) price.time = std::max(price.time, host_.update);
+    // Muon's are one for each matrix, where others' are one for all parameters.
+    const bool of_muon = compute.op == OpKind::kMuonStep || compute.op == OpKind::kMuon;
+    if (IsOptimizer(compute.op) && !of_muon) price.time = std::max(price.time, host_.update);
     price.estimated = estimate.estimated;
     switch (estimate.bound) {
       case Bound::kCompute:

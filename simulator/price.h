@@ -231,7 +231,8 @@ GroupShape ShapeOf(const Mesh& mesh, const AxisList& axes, int64_t first_rank, i
 // ranks exchange contiguous memory. An instruction that the cluster cannot run (no network card) costs kForever.
 //
 // Of kernels on buffers that single ranks own, those of the busiest owner are priced, the others cost nothing: they run
-// on other ranks at that time.
+// on other ranks at that time. Kernels in turns (ir/program.h) cost in each layer their part of what the rank with most
+// of them takes.
 //
 // kInvalidArgument: the mesh has more ranks than the cluster has devices. kUnimplemented: a collective over stages.
 //

@@ -266,7 +266,7 @@ absl::StatusOr<Nanos> Communication::Estimate(Stream program_stream, DeviceStrea
   if (!communicator) return absl::InternalError("an estimate without its communicator");
   MESHWRIGHT_RETURN_IF_ERROR(driver_.GroupStart());
   const Stretch& s = stretches[0];
-  const absl::Status put = Put(c, n, call.reads[0].dtype, s.from, s.to, s.count, communicator, stream);
+  const absl::Status put = Put(call, call.reads[0].dtype, s.from, s.to, s.count, communicator, stream);
   if (!put.ok()) driver_.GroupEnd().IgnoreError();  // of nothing
   MESHWRIGHT_RETURN_IF_ERROR(put);
   return driver_.GroupEstimate();
@@ -342,14 +342,16 @@ absl::Status Communication::RunLocal(DeviceStream stream, const CollectiveCall& 
   return absl::OkStatus();
 }
 
-absl::Status Communication::Put(const Collective& c, int64_t n, DType dtype, const std::byte* from, std::byte* to,
+absl::Status Communication::Put(const CollectiveCall& call, DType dtype, const std::byte* from, std::byte* to,
                                 int64_t count, Communicator communicator, DeviceStream stream) {
+  const Collective& c = *call.collective;
+  const int64_t n = static_cast<int64_t>(call.group.size());
   const int64_t piece = count / n, bytes = piece * SizeOf(dtype).raw();
   switch (c.kind) {
     case CollectiveKind::kAllReduce:
       return driver_.AllReduce(from, to, count, dtype, c.reduction, communicator, stream);
     case CollectiveKind::kBroadcast:
-      return driver_.Broadcast(from, to, count, dtype, c.root, communicator, stream);
+      return driver_.Broadcast(from, to, count, dtype, call.root, communicator, stream);
     case CollectiveKind::kAllGather:
       return driver_.AllGather(from, to, count, dtype, communicator, stream);
     case CollectiveKind::kReduceScatter:
@@ -401,7 +403,7 @@ absl::Status Communication::Run(DeviceStream stream, const CollectiveCall& call,
   MESHWRIGHT_RETURN_IF_ERROR(OrderAfterLastUse(id.communicator, stream));
   MESHWRIGHT_RETURN_IF_ERROR(InGroup(communicator, [&] {
     for (const Stretch& s : stretches) {
-      MESHWRIGHT_RETURN_IF_ERROR(Put(c, n, dtype, s.from, s.to, s.count, communicator, stream));
+      MESHWRIGHT_RETURN_IF_ERROR(Put(call, dtype, s.from, s.to, s.count, communicator, stream));
     }
     return absl::OkStatus();
   }));

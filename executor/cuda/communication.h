@@ -81,7 +81,7 @@ class Communication {
   template <class Calls>
   absl::Status InGroup(Communicator communicator, const Calls& calls);
   absl::Status FirstMessages(DeviceStream stream);
-  absl::Status Put(const Collective& c, int64_t n, DType dtype, const std::byte* from, std::byte* to, int64_t count,
+  absl::Status Put(const CollectiveCall& call, DType dtype, const std::byte* from, std::byte* to, int64_t count,
                    Communicator communicator, DeviceStream stream);
   absl::Status Unpack(DeviceStream stream, const Collective& c, int64_t n, size_t dim, std::byte* from,
                       const TensorView& write);

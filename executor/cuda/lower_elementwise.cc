@@ -211,6 +211,7 @@ absl::StatusOr<Update> UpdateOf(const Lowering& l, UpdateKind kind, size_t all) 
   body.beta2 = call.attrs->beta2;
   body.decay = call.attrs->weight_decay;
   body.epsilon = call.attrs->epsilon;
+  body.scale = call.attrs->scale;
   if (l.values == nullptr) {
     body.correct_m = CorrectionOf(body.beta1, call.step);
     body.correct_v = CorrectionOf(body.beta2, call.step);
@@ -420,6 +421,10 @@ absl::Status LowerElementwise(const Lowering& l) {
       return LowerUpdate(l, UpdateKind::kLambStep);
     case OpKind::kLamb:
       return LowerUpdate(l, UpdateKind::kLamb);
+    case OpKind::kMuonStep:
+      return LowerUpdate(l, UpdateKind::kMuonStep);
+    case OpKind::kMuon:
+      return LowerUpdate(l, UpdateKind::kMuon);
     case OpKind::kNotFinite:
       return LowerNotFinite(l);
     case OpKind::kAdjustScale:

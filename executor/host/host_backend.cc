@@ -136,7 +136,7 @@ absl::Status HostBackend::Communicate(const CollectiveCall& call) {
       break;
     case CollectiveKind::kBroadcast:
       out = in;
-      MESHWRIGHT_RETURN_IF_ERROR(Broadcast(endpoint_, group, c.root, absl::MakeSpan(out)));
+      MESHWRIGHT_RETURN_IF_ERROR(Broadcast(endpoint_, group, call.root, absl::MakeSpan(out)));
       break;
     case CollectiveKind::kAllToAll:
       MESHWRIGHT_RETURN_IF_ERROR(AllToAll(endpoint_, group, in_bytes / n, in.data(), out.data()));

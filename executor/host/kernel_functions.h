@@ -166,6 +166,10 @@ absl::Status LambStep(const KernelCall& call);
 template <class T>
 absl::Status Lamb(const KernelCall& call);
 template <class T>
+absl::Status MuonStep(const KernelCall& call);
+template <class T>
+absl::Status Muon(const KernelCall& call);
+template <class T>
 absl::Status NotFinite(const KernelCall& call);
 template <class T>
 absl::Status AdjustScale(const KernelCall& call);

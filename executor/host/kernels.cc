@@ -229,6 +229,10 @@ absl::Status RunTyped(const KernelCall& call) {
       return LambStep<T>(call);
     case OpKind::kLamb:
       return Lamb<T>(call);
+    case OpKind::kMuonStep:
+      return MuonStep<T>(call);
+    case OpKind::kMuon:
+      return Muon<T>(call);
     case OpKind::kNotFinite:
       return NotFinite<T>(call);
     case OpKind::kAdjustScale:

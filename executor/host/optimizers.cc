@@ -217,6 +217,43 @@ absl::Status OneLamb(const KernelCall& call) {
   return absl::OkStatus();
 }
 
+// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), as Liu et al., arXiv:2502.16982, have it:
+//   u <- momentum * u + gradient,  step = gradient + momentum * u
+//   w <- w - learning_rate * (scale * direction + weight_decay * w)
+// where the direction is the step with its singular values made one (planner/passes/orthogonalize.h). The first line.
+template <class T>
+absl::Status OneMuonStep(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckInputs(call, 3, 3, 2));
+  MESHWRIGHT_RETURN_IF_ERROR(CheckShapes(call, call.outputs));
+  Pointers<T> p(call, 1);
+  if (p.skip) {
+    MESHWRIGHT_RETURN_IF_ERROR(p.Keep(call, 1));
+    std::fill(p.to, p.to + p.n, T(0));
+    return absl::OkStatus();
+  }
+  const T* u = call.inputs[2].as<T>();
+  T* new_u = call.outputs[1].as<T>();
+  const T momentum = static_cast<T>(call.attrs->beta1);
+  for (int64_t i = 0; i < p.n; ++i) {
+    const T gradient = p.Gradient(i), velocity = momentum * u[i] + gradient;
+    new_u[i] = velocity;
+    p.to[i] = gradient + momentum * velocity;
+  }
+  return absl::OkStatus();
+}
+
+// The second line.
+template <class T>
+absl::Status OneMuon(const KernelCall& call) {
+  MESHWRIGHT_RETURN_IF_ERROR(CheckOptimizer(call, 0));
+  const Pointers<T> p(call, 0);
+  if (p.skip) return p.Keep(call, 0);
+  const T rate = static_cast<T>(call.attrs->learning_rate), scale = static_cast<T>(call.attrs->scale);
+  const T decay = static_cast<T>(call.attrs->weight_decay);
+  for (int64_t i = 0; i < p.n; ++i) p.Set(i, p.w[i] - rate * (scale * p.g[i] + decay * p.w[i]));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 template <class T>
@@ -238,6 +275,14 @@ absl::Status LambStep(const KernelCall& call) {
 template <class T>
 absl::Status Lamb(const KernelCall& call) {
   return ForEach(call, OneLamb<T>);
+}
+template <class T>
+absl::Status MuonStep(const KernelCall& call) {
+  return ForEach(call, OneMuonStep<T>);
+}
+template <class T>
+absl::Status Muon(const KernelCall& call) {
+  return ForEach(call, OneMuon<T>);
 }
 
 // Accumulating, it joins what is there: by maximum, as its row says.
@@ -280,6 +325,8 @@ absl::Status AdjustScale(const KernelCall& call) {
   template absl::Status AdamW<T>(const KernelCall&);     \
   template absl::Status LambStep<T>(const KernelCall&);  \
   template absl::Status Lamb<T>(const KernelCall&);      \
+  template absl::Status MuonStep<T>(const KernelCall&);  \
+  template absl::Status Muon<T>(const KernelCall&);      \
   template absl::Status NotFinite<T>(const KernelCall&); \
   template absl::Status AdjustScale<T>(const KernelCall&);
 MESHWRIGHT_INSTANTIATE(float)

@@ -27,7 +27,7 @@ absl::StatusOr<Program> StartEqual(Program program) {
     }
     std::vector<Instruction> instructions;
     for (auto& [dtype, call] : calls) {
-      call.work = Collective{CollectiveKind::kBroadcast, Reduction::kSum, all, 0, 0, 0, Purpose::kParameter};
+      call.work = Collective{.kind = CollectiveKind::kBroadcast, .axes = all, .purpose = Purpose::kParameter};
       call.origin = "parameters";
       instructions.push_back(std::move(call));
     }

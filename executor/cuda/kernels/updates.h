@@ -6,7 +6,7 @@
 
 namespace meshwright::cuda {
 
-enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb };
+enum class UpdateKind : uint8_t { kSgd, kMomentum, kAdamW, kLambStep, kLamb, kMuonStep, kMuon };
 
 // As executor/host/optimizers.cc, but for the norms of kLambStep: up to kMost parameters, a block for each chunk of
 // their elements. What an optimizer does not have is null; `copy` may be.
@@ -26,7 +26,7 @@ struct Update {
   bool vectors = false;
   Types types = {};
   int32_t count = 0;
-  double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, correct_m = 1, correct_v = 1;
+  double rate = 0, beta1 = 0, beta2 = 0, decay = 0, epsilon = 0, scale = 1, correct_m = 1, correct_v = 1;
   const double *correct_m_at = nullptr, *correct_v_at = nullptr;  // where there are some, they count
   // Loss scaling: scalars, null without it. The corrections are then of the steps that were not skipped.
   Ref factor, skipped;
@@ -55,7 +55,8 @@ struct Update {
     if (factor.data != nullptr) {
       unscale = Load<A>(factor, 0);
       keep = unscale == A(0);
-      if (kind == UpdateKind::kLamb) unscale = A(1);  // the step that it takes is of the gradient unscaled
+      // The steps that these take are of the gradient unscaled.
+      if (kind == UpdateKind::kLamb || kind == UpdateKind::kMuon) unscale = A(1);
       const double done = (step_at != nullptr ? *step_at : step) - Load<double>(skipped, 0);
       if (kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep) {
         fix_m = static_cast<A>(1 / (1 - pow(beta1, done)));
@@ -84,16 +85,18 @@ struct Update {
     const A b1 = static_cast<A>(beta1), b2 = static_cast<A>(beta2);
     const Ref w = {p.w, types.w}, g = {p.g, types.g}, m = {p.m, types.m}, v = {p.v, types.v};
     const bool moments = kind == UpdateKind::kAdamW || kind == UpdateKind::kLambStep;
+    const bool has_w = kind != UpdateKind::kMuonStep;
     const bool has_m = p.m != nullptr && kind != UpdateKind::kLamb, has_v = p.v != nullptr && has_m;
     OverRange<A>(ctx.thread(), ctx.threads(), size, vectors, [&](auto some, int64_t at) {
       constexpr int N = some.value;
       const int64_t i = begin + at;
-      const auto got_w = Fetch<A, N>(w, i), got_g = Fetch<A, N>(g, i);
-      Some<A, N> got_m, got_v;
+      const auto got_g = Fetch<A, N>(g, i);
+      Some<A, N> got_w, got_m, got_v;
+      if (has_w) got_w = Fetch<A, N>(w, i);
       if (has_m) got_m = Fetch<A, N>(m, i);
       if (has_v) got_v = Fetch<A, N>(v, i);
-      A weight[N], gradient[N], first[N] = {}, second[N] = {};
-      Unpack(w.type, got_w, weight);
+      A weight[N] = {}, gradient[N], first[N] = {}, second[N] = {};
+      if (has_w) Unpack(w.type, got_w, weight);
       Unpack(g.type, got_g, gradient);
       if (has_m) Unpack(m.type, got_m, first);
       if (has_v) Unpack(v.type, got_v, second);
@@ -107,6 +110,11 @@ struct Update {
           const A step = towards + static_cast<A>(decay) * weight[j];
           note(weight[j], step);
           weight[j] = kind == UpdateKind::kAdamW ? weight[j] - lr * step : step;
+        } else if (kind == UpdateKind::kMuon) {
+          weight[j] -= lr * (static_cast<A>(scale) * d + static_cast<A>(decay) * weight[j]);
+        } else if (kind == UpdateKind::kMuonStep) {
+          first[j] = b1 * first[j] + d;
+          weight[j] = d + b1 * first[j];
         } else {
           first[j] = b1 * first[j] + d;
           weight[j] -= lr * (kind == UpdateKind::kMomentum ? first[j] : d);
@@ -123,7 +131,8 @@ struct Update {
   template <class A, class Ctx>
   MESHWRIGHT_DEVICE void Keep(Ctx& ctx, const Tensor& p, int64_t begin, int64_t size) const {
     for (int64_t i = begin + ctx.thread(); i < begin + size; i += ctx.threads()) {
-      const A value = kind == UpdateKind::kLambStep ? A(0) : Load<A>({p.w, types.w}, i);
+      const bool makes_step = kind == UpdateKind::kLambStep || kind == UpdateKind::kMuonStep;
+      const A value = makes_step ? A(0) : Load<A>({p.w, types.w}, i);
       Store({p.to, types.to}, i, value);
       if (p.copy != nullptr) Store({p.copy, types.copy}, i, value);
       if (p.new_m != nullptr) Store({p.new_m, types.new_m}, i, Load<A>({p.m, types.m}, i));

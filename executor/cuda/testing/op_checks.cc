@@ -138,9 +138,10 @@ std::vector<OpExample> Updates(OpKind op, const std::vector<Shape>& parameters) 
     example.low = 0.25;
     for (const Shape& shape : parameters) {
       const bool takes = op == OpKind::kLamb, makes = op == OpKind::kLambStep;
+      const bool copies = scaled && !makes && op != OpKind::kMuonStep;
       example.inputs.insert(example.inputs.end(), takes ? 2 : NumStates(op) + 2, shape);
       example.inputs.insert(example.inputs.end(), takes ? 2 : 0, Shape());
-      example.outputs.insert(example.outputs.end(), (takes ? 0 : NumStates(op)) + (scaled && !makes ? 2 : 1), shape);
+      example.outputs.insert(example.outputs.end(), (takes ? 0 : NumStates(op)) + (copies ? 2 : 1), shape);
       example.outputs.insert(example.outputs.end(), makes ? 2 : 0, Shape());
     }
     if (scaled) example.inputs.insert(example.inputs.end(), 2, Shape());
@@ -335,6 +336,8 @@ std::vector<OpExample> LargeExamples(OpKind op) {
       return {{op, "", {{60, 4, 30}, {8, 40, 30}, {60, 4, 8}}, {}, {}, -1, 1, {{8, 40, 30}, {60, 4, 8}}}};
     case OpKind::kSgd:
     case OpKind::kMomentum:
+    case OpKind::kMuonStep:
+    case OpKind::kMuon:
       return Updates(op, {{50, 100}, {8}, {3}, {2048}});
     case OpKind::kAdamW:
     case OpKind::kLambStep:
