@@ -282,24 +282,32 @@ TEST_P(ConfigTest, HasThePublishedNumberOfParameters) {
 // gpt2_124m: 38,597,376 + 786,432 + 12 x 7,087,872 + 1,536. The totals are those of the published checkpoints.
 INSTANTIATE_TEST_SUITE_P(
     Zoo, ConfigTest,
-    testing::Values(Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_350m", 354'823'168},
-                    Counted{"gpt2_1_5b", 1'557'611'200}, Counted{"gpt2_tiny", 118'528}, Counted{"gpt_bytes", 120'576},
-                    Counted{"gpt3_175b", 174'604'259'328}, Counted{"llama3_8b", 8'030'261'248},
-                    Counted{"llama3_70b", 70'553'706'496}, Counted{"llama3_405b", 405'853'388'800},
-                    Counted{"mixtral_8x7b", 46'702'792'704},
-                    // models/hugging_face_test.cc says of what
-                    Counted{"deepseek_v3", 671'026'404'352}, Counted{"qwen3_30b_a3b", 30'532'122'624},
-                    Counted{"qwen3_next_80b_a3b", 79'674'391'296}, Counted{"nemotron3_nano_30b_a3b", 31'577'937'344},
-                    // With a further norm of h behind each half and norms of 2 x 128 for queries
-                    // and keys, 32 x 128 wide queries and 16 x 128 keys, and one embedding.
-                    Counted{"gemma3_27b", int64_t{262208} * 5376 + 5376 +
-                                              62 * (int64_t{2} * 5376 * 4096 + 2 * 5376 * 2048 + 3 * 5376 * 21504 +
-                                                    4 * 5376 + 2 * 128)},
-                    Counted{"matmul_relu", 768},
-                    // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
-                    Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
-                    Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
-                    Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
+    testing::Values(
+        Counted{"gpt2_124m", 124'439'808}, Counted{"gpt2_350m", 354'823'168}, Counted{"gpt2_1_5b", 1'557'611'200},
+        Counted{"gpt2_tiny", 118'528}, Counted{"gpt_bytes", 120'576}, Counted{"gpt3_175b", 174'604'259'328},
+        Counted{"llama3_8b", 8'030'261'248}, Counted{"llama3_70b", 70'553'706'496},
+        Counted{"llama3_405b", 405'853'388'800}, Counted{"mixtral_8x7b", 46'702'792'704},
+        // models/hugging_face_test.cc says of what
+        Counted{"deepseek_v3", 671'026'404'352}, Counted{"qwen3_30b_a3b", 30'532'122'624},
+        Counted{"qwen3_next_80b_a3b", 79'674'391'296}, Counted{"nemotron3_nano_30b_a3b", 31'577'937'344},
+        // With a further norm of h behind each half and norms of 2 x 128 for queries
+        // and keys, 32 x 128 wide queries and 16 x 128 keys, and one embedding.
+        Counted{"gemma3_27b",
+                int64_t{262208} * 5376 + 5376 +
+                    62 * (int64_t{2} * 5376 * 4096 + 2 * 5376 * 2048 + 3 * 5376 * 21504 + 4 * 5376 + 2 * 128)},
+        // An embedding and a head; of 61 layers latent attention (7168 x 1536 x 64 x 192 for queries, 7168 x
+        // 576, 512 x 64 x 256, the output, two norms inside) and two norms, of one the dense layer, of 60 the
+        // router, 384 experts and a shared one; a last norm.
+        Counted{"kimi_k2", 2 * int64_t{163840} * 7168 +
+                               61 * (int64_t{7168} * 1536 + 1536 + int64_t{1536} * 64 * 192 + int64_t{7168} * 576 +
+                                     512 + int64_t{512} * 64 * 256 + int64_t{64} * 128 * 7168 + 2 * 7168) +
+                               int64_t{3} * 7168 * 18432 + 60 * (int64_t{7168} * 384 + 385 * int64_t{3} * 7168 * 2048) +
+                               7168},
+        Counted{"matmul_relu", 768},
+        // 784 x 512 + 512 x 512 + 512 x 10, and 512 + 512 + 10 biases
+        Counted{"mnist_mlp_manual", 669'706}, Counted{"mnist_mlp_layout", 668'672},
+        Counted{"mlp_interleaved", 3 * 4096 * 4096}, Counted{"oracle_b", 768},
+        Counted{"oracle_d", 12 * 8 + 8 * 8 + 8 * 4}),
     [](const auto& info) { return std::string(info.param.config); });
 
 TEST(ConfigTest, TheLayoutExampleIsAsInItsDocument) {

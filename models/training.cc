@@ -15,8 +15,8 @@ constexpr int64_t kMostSteps = int64_t{1} << 40;
 absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
   Optimizer optimizer;
   if (!in.present()) return optimizer;
-  constexpr absl::string_view kNames[] = {"sgd", "momentum", "adamw", "lamb"};
-  constexpr size_t kSgd = 0, kMomentum = 1, kAdamW = 2;
+  constexpr absl::string_view kNames[] = {"sgd", "momentum", "adamw", "lamb", "muon"};
+  constexpr size_t kSgd = 0, kMomentum = 1, kAdamW = 2, kMuon = 4;
   for (const absl::string_view key : {"type", "name"}) {  // as other tools have it
     if (!in.is_map() || !in[key].present()) continue;
     return in[key].Error(absl::StrCat("the optimizer behind `", key, "`"), "it as the key",
@@ -31,8 +31,14 @@ absl::StatusOr<Optimizer> ReadOptimizer(const NodeRef& in) {
     MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "momentum", "weight_decay"}));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(optimizer.momentum, 0, 1));
   } else {
-    optimizer = Optimizer::Default(variant.index == kAdamW ? OpKind::kAdamW : OpKind::kLamb);
-    MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"}));
+    constexpr OpKind kKinds[] = {OpKind::kAdamW, OpKind::kLamb, OpKind::kMuon};
+    optimizer = Optimizer::Default(kKinds[variant.index - kAdamW]);
+    std::vector<absl::string_view> keys = {"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"};
+    if (variant.index == kMuon) {
+      keys.insert(keys.begin() + 1, "momentum");
+      MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.momentum, o["momentum"].AsDoubleOr(optimizer.momentum, 0, 1));
+    }
+    MESHWRIGHT_RETURN_IF_ERROR(o.CheckKeysIfPresent(keys));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta1, o["beta1"].AsDoubleOr(optimizer.beta1, 0, 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.beta2, o["beta2"].AsDoubleOr(optimizer.beta2, 0, 1));
     MESHWRIGHT_ASSIGN_OR_RETURN(optimizer.epsilon, o["epsilon"].AsDoubleOr(optimizer.epsilon, 0, 1));
@@ -147,7 +153,8 @@ Optimizer Optimizer::Default(OpKind kind) {
   Optimizer optimizer;
   optimizer.kind = kind;
   if (kind == OpKind::kMomentum) optimizer.momentum = 0.9;
-  if (kind == OpKind::kAdamW || kind == OpKind::kLamb) {
+  if (kind == OpKind::kMuon) optimizer.momentum = 0.95;
+  if (kind == OpKind::kAdamW || kind == OpKind::kLamb || kind == OpKind::kMuon) {
     optimizer.learning_rate = 1e-3;
     optimizer.weight_decay = 0.01;
   }
@@ -155,10 +162,16 @@ Optimizer Optimizer::Default(OpKind kind) {
   return optimizer;
 }
 
+OpAttrs Optimizer::AttrsOfAdamW() const {
+  Optimizer adamw = *this;
+  adamw.kind = OpKind::kAdamW;
+  return adamw.Attrs();
+}
+
 OpAttrs Optimizer::Attrs() const {
   OpAttrs attrs;
   attrs.learning_rate = learning_rate;
-  attrs.beta1 = kind == OpKind::kMomentum ? momentum : beta1;
+  attrs.beta1 = kind == OpKind::kMomentum || kind == OpKind::kMuon ? momentum : beta1;
   attrs.beta2 = beta2;
   attrs.epsilon = epsilon;
   attrs.weight_decay = weight_decay;

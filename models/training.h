@@ -44,14 +44,16 @@ struct Optimizer {
   // With the settings that it has where the file gives none.
   static Optimizer Default(OpKind kind);
 
-  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW or kLamb
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW, kLamb or kMuon
   double learning_rate = 0.01;
-  double momentum = 0;                                // kMomentum: u <- momentum * u + g, w <- w - learning_rate * u
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // kAdamW, kLamb
+  double momentum = 0;  // kMomentum: u <- momentum * u + g, w <- w - learning_rate * u; kMuon: the same u
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // kAdamW, kLamb; kMuon: AdamW's, for what is no matrix
   double weight_decay = 0;                            // kMomentum: added to the gradient; others: decoupled
 
-  // As the optimizer's operators read them (ir/graph.h): Momentum's momentum is in beta1.
+  // As the optimizer's operators read them (ir/graph.h): Momentum's and Muon's momentum is in beta1.
   OpAttrs Attrs() const;
+  // Of AdamW with the same rate and decay, which updates what Muon does not.
+  OpAttrs AttrsOfAdamW() const;
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
 

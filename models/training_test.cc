@@ -34,6 +34,24 @@ TEST(TrainingTest, AMissingSectionHasTheDefaults) {
   EXPECT_EQ(training.steps, 10);
 }
 
+TEST(TrainingTest, Muon) {
+  ASSERT_OK_AND_ASSIGN(const Training plain, Read("{optimizer: muon}"));
+  EXPECT_EQ(plain.optimizer, Optimizer::Default(OpKind::kMuon));
+  EXPECT_EQ(plain.optimizer.momentum, 0.95);
+  ASSERT_OK_AND_ASSIGN(
+      const Training t,
+      Read("{optimizer: {muon: {learning_rate: 2e-4, momentum: 0.9, beta2: 0.95, weight_decay: 0.1}}}"));
+  // Muon's momentum is in its beta1, AdamW's of what is no matrix beside the same rate and decay.
+  EXPECT_EQ(t.optimizer.Attrs().beta1, 0.9);
+  EXPECT_EQ(t.optimizer.AttrsOfAdamW().beta1, 0.9);
+  EXPECT_EQ(Optimizer::Default(OpKind::kMuon).AttrsOfAdamW().beta1, 0.9);
+  EXPECT_EQ(t.optimizer.AttrsOfAdamW().beta2, 0.95);
+  EXPECT_EQ(t.optimizer.AttrsOfAdamW().learning_rate, 2e-4);
+  EXPECT_EQ(t.optimizer.AttrsOfAdamW().weight_decay, 0.1);
+  EXPECT_THAT(Read("{optimizer: {muon: {turns: 5}}}"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "training.optimizer.muon.turns"));
+}
+
 TEST(TrainingTest, Lora) {
   ASSERT_OK_AND_ASSIGN(const Training all, Read("{lora: {rank: 16}}"));
   EXPECT_EQ(all.lora, (Lora{.rank = 16}));
@@ -150,7 +168,7 @@ TEST(TrainingTest, ErrorsNameTheField) {
   }
   EXPECT_EQ(error("{optimizer: {adam: {}}}"),
             "m.yaml:1:24: training.optimizer.adam: found an unknown key, wanted one of "
-            "sgd, momentum, adamw, lamb; did you mean \"adamw\"?");
+            "sgd, momentum, adamw, lamb, muon; did you mean \"adamw\"?");
   EXPECT_EQ(
       error("{optimizer: {sgd: {momentum: 0.9}}}"),
       "m.yaml:1:30: training.optimizer.sgd.momentum: found an unknown key, wanted one of learning_rate; remove it");

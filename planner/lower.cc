@@ -153,8 +153,8 @@ absl::StatusOr<UnfusedStages> UnfusedBy(const LoweredBlocks& blocks, const Strat
   UnfusedStages stages = {{}, std::move(followers)};
   Followers* const noted = stages.followers.has_value() ? &*stages.followers : nullptr;
   const Context context{blocks.graph, without_bucket, optimizer, without_bucket, nullptr, noted, nullptr};
-  MESHWRIGHT_ASSIGN_OR_RETURN(stages.program,
-                              SplitStages(blocks.program, blocks.graph, without_bucket, optimizer, noted));
+  MESHWRIGHT_ASSIGN_OR_RETURN(
+      stages.program, SplitStages(blocks.program, blocks.graph, without_bucket, optimizer, noted, blocks.matrices));
   if (observe != nullptr) MESHWRIGHT_RETURN_IF_ERROR(observe("split_stages", stages.program));
   MESHWRIGHT_ASSIGN_OR_RETURN(stages.program, RunPasses(kBeforeBuckets, std::move(stages.program), context, observe));
   return stages;
@@ -226,11 +226,10 @@ Strategy BlockChoices(const Strategy& strategy) {
   return choices;
 }
 
-absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vector<Cut>& cuts,
-                                          const Strategy& all_choices, const UpdateRule& optimizer,
-                                          const StepPrice& price, const PassObserver& observe,
-                                          KeptRedistributions* kept) {
-  const Strategy strategy = BlockChoices(all_choices);
+static absl::StatusOr<LoweredBlocks> LowerBlocksOf(const Graph& forward, const std::vector<Cut>& cuts,
+                                                   const Strategy& strategy, const UpdateRule& optimizer,
+                                                   const StepPrice& price, const PassObserver& observe,
+                                                   KeptRedistributions* kept) {
   if (cuts.empty()) return LowerCut(forward, strategy, optimizer, price, observe, kept);
   Graph cut = CutRuns(forward, cuts);
   if (observe == nullptr && MayBeAlike(forward, strategy)) {
@@ -244,6 +243,16 @@ absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vecto
     }
   }
   return LowerCut(cut, strategy, optimizer, price, observe, kept);
+}
+
+absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vector<Cut>& cuts, const Strategy& strategy,
+                                          const UpdateRule& optimizer, const StepPrice& price,
+                                          const PassObserver& observe, KeptRedistributions* kept) {
+  MESHWRIGHT_ASSIGN_OR_RETURN(LoweredBlocks blocks,
+                              LowerBlocksOf(forward, cuts, BlockChoices(strategy), optimizer, price, observe, kept));
+  // Of the graph as it is: strategies put other operators between a product and its weight.
+  if (optimizer.kind == OpKind::kMuon) blocks.matrices = MatricesOf(forward);
+  return blocks;
 }
 
 Strategy StageChoices(const Strategy& strategy) {

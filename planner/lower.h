@@ -18,6 +18,7 @@
 #include "planner/passes/bucket_gradients.h"
 #include "planner/passes/cut_runs.h"
 #include "planner/passes/follow_stages.h"
+#include "planner/passes/orthogonalize.h"
 #include "planner/passes/step_end.h"
 #include "planner/redistribute.h"
 #include "simulator/class_copies.h"
@@ -38,8 +39,9 @@ absl::StatusOr<Program> Lower(const Graph& forward, const Strategy& strategy, co
 // somebody observes. The second is the passes from split_stages on. `kept`, which may be null, has redistributions that
 // were found at the same prices.
 struct LoweredBlocks {
-  Graph graph;      // cut, perhaps differentiated
-  Program program;  // as Partition makes it, kernels fused
+  Graph graph;             // cut, perhaps differentiated
+  Program program;         // as Partition makes it, kernels fused
+  Matrices matrices = {};  // what Muon updates
 };
 Strategy BlockChoices(const Strategy& strategy);
 absl::StatusOr<LoweredBlocks> LowerBlocks(const Graph& forward, const std::vector<Cut>& cuts, const Strategy& strategy,

@@ -362,6 +362,7 @@ absl::StatusOr<Session> MakeSession(const SourceFile& source, ModelFile file, co
   problem.batch = file.training.batch;
   problem.tokens_per_row = std::max<int64_t>(1, file.training.sequence);
   problem.update = UpdateRule{file.training.optimizer.kind, file.training.optimizer.Attrs()};
+  problem.update.others = file.training.optimizer.AttrsOfAdamW();
   if (const std::optional<LossScaling> scaling = file.training.LossScale(); scaling.has_value()) {
     problem.update.loss_scale = scaling->Attrs();
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "planner/passes/class_parts.h"
+#include "planner/passes/orthogonalize.h"
 
 namespace meshwright {
 namespace {
@@ -43,6 +44,7 @@ class Bucketer {
   const Collective* BucketedWork(const Instruction& instruction) const {
     const auto* collective = std::get_if<Collective>(&instruction.work);
     if (collective == nullptr || collective->purpose == Purpose::kReport) return nullptr;
+    if (absl::EndsWith(instruction.origin, kOrthogonalize)) return nullptr;  // matrices go one by one
     const bool ours = collective->purpose != Purpose::kActivation || IdOf(instruction, *collective) != 0;
     return ours ? collective : nullptr;
   }
@@ -235,14 +237,14 @@ class Bucketer {
   }
 
   // Kind, purpose, type and group: what may share a call.
-  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, int32_t, int64_t>;
+  using Key = std::tuple<CollectiveKind, Purpose, Reduction, DType, std::vector<size_t>, int32_t, Turn, int64_t>;
   Key KeyOf(const Instruction& instruction) const {
     const Collective& collective = *BucketedWork(instruction);
     std::vector<size_t> axes;
     for (AxisId id : collective.axes) axes.push_back(id.index());
     const BufferId first = instruction.reads[0].buffer;
     return {collective.kind, collective.purpose, collective.reduction,         c_.buffers[first.index()].dtype, axes,
-            collective.dim,  collective.root,    IdOf(instruction, collective)};
+            collective.dim,  TurnOf(collective), IdOf(instruction, collective)};
   }
 
   // Whether a call takes one more, which makes it `together` large. Calls of one key only meet here.

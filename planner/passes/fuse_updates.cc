@@ -47,9 +47,15 @@ class Fuser {
     return UpdateOperandsOf(compute->op, compute->attrs, instruction.reads.size(), instruction.writes.size());
   }
 
+  // Muon's matrices go one by one: whole steps and directions of several would be there at once.
+  static bool IsOfMuon(const Instruction& instruction) {
+    const OpKind op = std::get<Compute>(instruction.work).op;
+    return op == OpKind::kMuonStep || op == OpKind::kMuon;
+  }
+
   // An update, or the sum over ranks of norms that an update has left which waits.
   bool MayWait(const Instruction& instruction) const {
-    if (IsPlain(instruction)) return OperandsOf(instruction).has_value();
+    if (IsPlain(instruction)) return OperandsOf(instruction).has_value() && !IsOfMuon(instruction);
     const auto* const sum = std::get_if<Collective>(&instruction.work);
     return sum != nullptr && sum->kind == CollectiveKind::kAllReduce && instruction.waits.empty() &&
            instruction.records.empty() && absl::c_all_of(instruction.reads, [this](const Operand& read) {

@@ -13,66 +13,22 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "planner/passes/class_parts.h"
+#include "planner/passes/orthogonalize.h"
+#include "planner/passes/replicas.h"
 
 namespace meshwright {
 namespace {
 
-// Ranks `stride` apart, `size` of them.
-struct Run {
-  int64_t size = 1, stride = 1;
-};
-
-// The runs that together join the replicas of a tensor, the slowest first.
-std::vector<Run> ReplicaRuns(const Layout& layout, const Mesh& mesh, int64_t ranks_per_stage) {
-  std::vector<Run> used, free;
-  for (const AxisList& axes : layout.dims) {
-    for (AxisId id : axes) used.push_back({mesh.axis(id).size, mesh.axis(id).stride});
-  }
-  absl::c_sort(used, [](const Run& a, const Run& b) { return a.stride > b.stride; });
-  int64_t end = ranks_per_stage;
-  for (const Run& run : used) {
-    const int64_t begin = run.size * run.stride;
-    if (end > begin) free.push_back({end / begin, begin});
-    end = run.stride;
-  }
-  if (end > 1) free.push_back({end, 1});
-  return free;
-}
-
-std::optional<AxisList> AxesOf(const std::vector<Run>& runs, const Mesh& mesh) {
-  AxisList axes;
-  for (const Run& run : runs) {
-    const absl::StatusOr<AxisList> some = mesh.Compose(run.size, run.stride);
-    if (!some.ok()) return std::nullopt;
-    axes.insert(axes.end(), some->begin(), some->end());
-  }
-  return axes;
-}
-
 // The ranks that both join.
-std::vector<Run> Overlap(const std::vector<Run>& a, const std::vector<Run>& b) {
-  std::vector<Run> both;
-  for (const Run& x : a) {
-    for (const Run& y : b) {
+std::vector<ReplicaRun> Overlap(const std::vector<ReplicaRun>& a, const std::vector<ReplicaRun>& b) {
+  std::vector<ReplicaRun> both;
+  for (const ReplicaRun& x : a) {
+    for (const ReplicaRun& y : b) {
       const int64_t begin = std::max(x.stride, y.stride), end = std::min(x.size * x.stride, y.size * y.stride);
       if (end > begin && end % begin == 0) both.push_back({end / begin, begin});
     }
   }
   return both;
-}
-
-// The fastest `count` ranks of the runs.
-std::optional<std::vector<Run>> Fastest(const std::vector<Run>& runs, int64_t count) {
-  std::vector<Run> fastest;
-  for (size_t i = runs.size(); i-- > 0 && count > 1;) {
-    const Run& run = runs[i];
-    const int64_t size = std::min(run.size, count);
-    if (count % size != 0 || run.size % size != 0) return std::nullopt;
-    fastest.insert(fastest.begin(), {size, run.stride});
-    count /= size;
-  }
-  if (count > 1) return std::nullopt;
-  return fastest;
 }
 
 // Among whom a parameter's rows are shared out.
@@ -87,7 +43,7 @@ Sharing Whole(std::string why) { return {{}, std::move(why)}; }
 // split the parameter.
 Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh& mesh, int64_t ranks_per_stage,
                   const Strategy& strategy) {
-  std::vector<Run> runs;
+  std::vector<ReplicaRun> runs;
   if (strategy.optimizer_group == OptimizerGroup::kReplicas) {
     runs = ReplicaRuns(parameter.layout, mesh, ranks_per_stage);
   } else {
@@ -98,7 +54,7 @@ Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh&
     if (!parameter.trainable) runs = Overlap(runs, ReplicaRuns(parameter.layout, mesh, ranks_per_stage));
   }
   int64_t replicas = 1;
-  for (const Run& run : runs) replicas *= run.size;
+  for (const ReplicaRun& run : runs) replicas *= run.size;
   if (replicas == 1) return Whole("");
   const std::string name = parameter.name.substr(0, parameter.name.find('@'));  // without its chunk of a stage
   if (strategy.optimizer_whole.count(name) > 0) return Whole("its parallel_optimizer is false");
@@ -107,7 +63,7 @@ Sharing SharingOf(const Buffer& parameter, const AxisList& summands, const Mesh&
     return Whole(absl::StrCat(size.raw(), " bytes, the threshold is ", strategy.parallel_optimizer_threshold.raw()));
   }
   if (strategy.optimizer_shard_size > 1) {
-    const std::optional<std::vector<Run>> fastest = Fastest(runs, strategy.optimizer_shard_size);
+    const std::optional<std::vector<ReplicaRun>> fastest = Fastest(runs, strategy.optimizer_shard_size);
     if (!fastest.has_value()) {
       return Whole(absl::StrCat("optimizer_weight_shard_size ", strategy.optimizer_shard_size, " does not divide its ",
                                 replicas, " replicas"));
@@ -419,6 +375,7 @@ class Sharder {
     if (MayLieInWhole(At(parameter), layout, strategy_, mesh_)) shard.alias = parameter;
     const BufferId rows = AddBuffer(c_, std::move(shard));
     std::set<BufferId> split = {gradient};
+    LeaveWhole(name, axes, mine, split);
     for (size_t i : mine) {
       Replace(parameter, rows, block[i]);
       for (const auto* operands : {&block[i].reads, &block[i].writes}) {
@@ -430,6 +387,63 @@ class Sharder {
     }
     JoinNorms(mine, axes);
     Gather(rows, parameter, axes);
+  }
+
+  // What Muon does with whole matrices stays as it is: their rows are gathered in front of it, and cut out of its
+  // result. `mine`: what is done with rows; `split`: buffers of rows.
+  void LeaveWhole(const std::string& name, const AxisList& axes, std::vector<size_t>& mine, std::set<BufferId>& split) {
+    std::vector<Instruction>& block = InstructionsOf(update_);
+    const std::string origin = absl::StrCat(name, kOrthogonalize);
+    const auto is_whole = [&](const Instruction& one) { return one.origin == origin; };
+    const auto first = absl::c_find_if(block, is_whole);
+    if (first == block.end()) return;
+    const size_t begin = static_cast<size_t>(first - block.begin());
+    size_t end = begin;
+    while (end < block.size() && is_whole(block[end])) ++end;
+    const auto rows_of = [&](BufferId whole) {
+      Buffer rows = At(whole);
+      absl::StrAppend(&rows.name, "@rows");
+      rows.alias = BufferId();
+      Split(rows, axes);
+      return *split.insert(AddBuffer(c_, std::move(rows))).first;
+    };
+    const BufferId step = block[begin].reads[0].buffer, direction = block[end - 1].writes[0].buffer;
+    const BufferId step_rows = rows_of(step), direction_rows = rows_of(direction);
+    for (size_t i : mine) Replace(i < begin ? step : direction, i < begin ? step_rows : direction_rows, block[i]);
+    const Collective gather = {.kind = CollectiveKind::kAllGather, .axes = axes, .purpose = Purpose::kParameter};
+    block.insert(block.begin() + static_cast<int64_t>(end),
+                 MakeInstruction(Slice{}, {{direction, 0}}, {{direction_rows, 0}}, origin));
+    block.insert(block.begin() + static_cast<int64_t>(begin),
+                 MakeInstruction(gather, {{step_rows, 0}}, {{step, 0}}, origin));
+    // The second first, which moves nothing before it.
+    const size_t behind = block.size();
+    if (ExchangeRows(axes, block[end], block[end + 1])) block.erase(block.begin() + static_cast<int64_t>(end) + 1);
+    if (ExchangeRows(axes, block[begin], block[begin + 1]))
+      block.erase(block.begin() + static_cast<int64_t>(begin) + 1);
+    for (size_t& i : mine) i += i < begin ? 0 : 2 - (behind - block.size());
+  }
+
+  // Makes a gather and a slice behind it, over the same ranks, one exchange: the rows of all matrices for all rows of
+  // some, or back. Whether it could: `slice` is of no more use then.
+  bool ExchangeRows(const AxisList& axes, Instruction& gather, const Instruction& slice) {
+    const auto* const gathers = std::get_if<Collective>(&gather.work);
+    if (gathers == nullptr || gathers->kind != CollectiveKind::kAllGather || gathers->axes != axes ||
+        !std::holds_alternative<Slice>(slice.work)) {
+      return false;
+    }
+    const Layout &before = At(slice.reads[0].buffer).layout, &after = At(slice.writes[0].buffer).layout;
+    for (size_t d = 0; d < after.dims.size(); ++d) {
+      AxisList moved = before.dims[d];
+      moved.insert(moved.end(), axes.begin(), axes.end());
+      if (after.dims[d] != moved || static_cast<int32_t>(d) == gathers->dim) continue;
+      Collective exchange = *gathers;
+      exchange.kind = CollectiveKind::kAllToAll;
+      exchange.to_dim = static_cast<int32_t>(d);
+      gather.work = std::move(exchange);
+      gather.writes = slice.writes;
+      return true;
+    }
+    return false;
   }
 
   // What an update adds up over the parameter is now a summand over `axes` too.

@@ -34,12 +34,13 @@ constexpr absl::string_view kKindNames[kKinds] = {" forward", " backward", " wei
 class Splitter {
  public:
   Splitter(const Program& program, const Graph& graph, const Strategy& strategy, const UpdateRule& optimizer,
-           Followers* followers)
+           Followers* followers, const Matrices& matrices)
       : before_(program),
         events_(program.classes[0].events),
         graph_(graph),
         strategy_(strategy),
         optimizer_(optimizer),
+        matrices_(matrices),
         followers_(followers) {
     // A single stage waits for nobody.
     if (strategy.stages > 1) schedule_ = strategy.schedule;
@@ -146,8 +147,8 @@ class Splitter {
       for (PassSlots::Here& here : slots_.here) AddBlocks(c, stage, kind, here);
     }
     AddTransfers(c, stage);
-    MESHWRIGHT_ASSIGN_OR_RETURN(step_end_,
-                                StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(stage), uses_.shared));
+    MESHWRIGHT_ASSIGN_OR_RETURN(
+        step_end_, StepEnd::Make(c, before_.mesh, optimizer_, strategy_, Segments(stage), uses_.shared, matrices_));
     StageSlots slots = SlotsOfStage(stage, c);
     if (followers_ != nullptr) leader_.slots = slots;
     leader_.class_index = static_cast<size_t>(stage);
@@ -530,6 +531,7 @@ class Splitter {
   const Graph& graph_;
   const Strategy& strategy_;
   const UpdateRule& optimizer_;
+  const Matrices& matrices_;
   Followers* const followers_;  // null: every stage is built
   Schedule schedule_ = Schedule::kOneFOneB;
   std::vector<std::vector<Pass>> passes_;        // by stage
@@ -560,8 +562,8 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<Program> SplitStages(const Program& program, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, Followers* followers) {
-  return Splitter(program, graph, strategy, optimizer, followers).Run();
+                                    const UpdateRule& optimizer, Followers* followers, const Matrices& matrices) {
+  return Splitter(program, graph, strategy, optimizer, followers, matrices).Run();
 }
 
 }  // namespace meshwright

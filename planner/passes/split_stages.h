@@ -28,7 +28,8 @@ namespace meshwright {
 // With `followers`, stages that are like the one before are noted there, and their classes stay empty.
 // kInvalidArgument: as PartsOf.
 absl::StatusOr<Program> SplitStages(const Program& program, const Graph& graph, const Strategy& strategy,
-                                    const UpdateRule& optimizer, Followers* followers = nullptr);
+                                    const UpdateRule& optimizer, Followers* followers = nullptr,
+                                    const Matrices& matrices = Matrices());
 
 }  // namespace meshwright
 

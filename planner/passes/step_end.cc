@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "planner/passes/class_parts.h"
+#include "planner/passes/orthogonalize.h"
 #include "planner/schedule.h"
 
 namespace meshwright {
@@ -18,7 +19,8 @@ absl::string_view ParameterOf(absl::string_view gradient) { return gradient.subs
 
 class Maker {
  public:
-  Maker(RankClass& c, const UpdateRule& optimizer) : c_(c), optimizer_(optimizer) {}
+  Maker(RankClass& c, const Mesh& mesh, int64_t ranks, const UpdateRule& optimizer, const Matrices& matrices)
+      : c_(c), mesh_(mesh), ranks_(ranks), optimizer_(optimizer), matrices_(matrices) {}
 
   BufferId Find(absl::string_view name, BufferRole role) const {
     for (size_t i = 0; i < c_.buffers.size(); ++i) {
@@ -126,7 +128,10 @@ class Maker {
     Instruction update;
     update.reads = {{master, 0}, {gradient, 0}};
     update.writes = {{master, 0}};
-    for (size_t i = 0; i < NumStates(optimizer_.kind); ++i) {
+    const std::vector<MatrixDim> matrix = MatrixOf(param);
+    const bool aside = optimizer_.kind == OpKind::kMuon && matrix.empty();
+    const OpKind kind = aside ? OpKind::kAdamW : !matrix.empty() ? OpKind::kMuonStep : optimizer_.kind;
+    for (size_t i = 0; i < NumStates(kind); ++i) {
       state.role = BufferRole::kOptimizerState;
       state.name = absl::StrCat(param.name, kStateNames[i]);
       state.init = Initializer();
@@ -134,17 +139,88 @@ class Maker {
       update.reads.push_back({id, 0});
       update.writes.push_back({id, 0});
     }
-    if (optimizer_.kind == OpKind::kLamb) {
+    if (!matrix.empty()) {
+      Muon(std::move(update), narrow ? parameter : BufferId(), param, matrix, out);
+      return;
+    }
+    if (kind == OpKind::kLamb) {
       Lamb(std::move(update), narrow ? parameter : BufferId(), param, out);
       return;
     }
     if (narrow) update.writes.push_back({parameter, 0});
-    Compute compute =
-        MakeCompute(optimizer_.kind, ElementwiseRule(param.shape.size(), update.reads.size(), update.writes.size()));
-    compute.attrs = optimizer_.attrs;
+    Compute compute = MakeCompute(kind, ElementwiseRule(param.shape.size(), update.reads.size(), update.writes.size()));
+    compute.attrs = aside ? optimizer_.others : optimizer_.attrs;
     update.work = std::move(compute);
     update.origin = param.name;
     out.push_back(std::move(update));
+  }
+
+  // Of a parameter that Muon updates; else empty.
+  std::vector<MatrixDim> MatrixOf(const Buffer& parameter) const {
+    if (optimizer_.kind != OpKind::kMuon) return {};
+    const auto found = matrices_.find(parameter.name.substr(0, parameter.name.find('@')));
+    if (found == matrices_.end()) return {};
+    std::vector<MatrixDim> dims = found->second;
+    // What each rank has for itself has a dim of ranks in front (separate_ranks.h).
+    if (parameter.shape.size() > dims.size()) dims.insert(dims.begin(), MatrixDim::kMatrix);
+    return dims;
+  }
+  // Before the updates of a block that runs for so many layers: among whom its matrices go round.
+  void BeginUpdates(const std::vector<BufferId>& parameters, int64_t layers) {
+    next_turn_ += turns_ * turn_layers_;
+    turns_ = 0;
+    turn_layers_ = layers;
+    for (const BufferId parameter : parameters) turns_ += TakesTurns(parameter) ? 1 : 0;
+    turn_ = 0;
+  }
+  bool TakesTurns(BufferId parameter) const {
+    const std::vector<MatrixDim> matrix = MatrixOf(c_.buffers[parameter.index()]);
+    return !matrix.empty() && meshwright::TakesTurns(c_.buffers[parameter.index()], matrix, mesh_, ranks_);
+  }
+
+  // `step` has the operands of an update in one go; `copy` as Lamb's.
+  void Muon(Instruction step, BufferId copy, const Buffer& param, const std::vector<MatrixDim>& dims,
+            std::vector<Instruction>& out) {
+    const Operand master = step.reads[0];
+    Buffer made = c_.buffers[master.buffer.index()];
+    made.name = absl::StrCat(param.name, "@step");
+    made.role = BufferRole::kTemporary;
+    made.layers = 1;
+    made.init = Initializer();
+    const DType wide = made.dtype;
+    // Squares of a step that nothing has scaled yet do not fit float16.
+    const DType dtype = param.dtype == DType::kFloat8    ? DType::kBFloat16
+                        : param.dtype == DType::kFloat16 ? wide
+                                                         : param.dtype;
+    const size_t rank = param.shape.size();
+    BufferId x = AddBuffer(c_, made);
+    step.writes[0] = {x, 0};
+    Compute compute = MakeCompute(OpKind::kMuonStep, ElementwiseRule(rank, 3, 2));
+    compute.attrs = optimizer_.attrs;
+    step.work = std::move(compute);
+    step.origin = param.name;
+    out.push_back(std::move(step));
+    if (dtype != wide) {
+      made.name = absl::StrCat(param.name, "@narrow_step");
+      made.dtype = dtype;
+      const BufferId narrow = AddBuffer(c_, std::move(made));
+      out.push_back(MakeInstruction(MakeCompute(OpKind::kCast, ElementwiseRule(rank, 1, 1)), {{x, 0}}, {{narrow, 0}},
+                                    param.name));
+      x = narrow;
+    }
+    Turn turn;
+    if (meshwright::TakesTurns(param, dims, mesh_, ranks_)) {
+      turn.first = static_cast<int32_t>((next_turn_ + turn_++) % ranks_);
+      turn.step = static_cast<int32_t>(turns_ % ranks_);
+    }
+    const BufferId direction = Orthogonalize(c_, mesh_, ranks_, x, dims, turn, param.name, out);
+    Instruction apply = MakeInstruction(Sync{}, {master, {direction, 0}}, {master}, param.name);
+    if (copy.valid()) apply.writes.push_back({copy, 0});
+    compute = MakeCompute(OpKind::kMuon, ElementwiseRule(rank, 2, apply.writes.size()));
+    compute.attrs = optimizer_.attrs;
+    compute.attrs.Change([&](OpAttrs& own) { own.scale = MuonScale(param.shape, dims); });
+    apply.work = std::move(compute);
+    out.push_back(std::move(apply));
   }
 
   // LAMB's norms are of the whole parameter: where it is split, their squares are added up before the second half.
@@ -195,7 +271,12 @@ class Maker {
   }
 
   RankClass& c_;
+  const Mesh& mesh_;
+  const int64_t ranks_;  // of the class
   const UpdateRule& optimizer_;
+  const Matrices& matrices_;
+  // Of the blocks before; of the block at hand, for each layer and so far; and its layers.
+  int64_t next_turn_ = 0, turns_ = 0, turn_ = 0, turn_layers_ = 0;
 };
 
 // The owner's or the user's half of an exchange of shared values. All stages go through the shared parameters in the
@@ -321,9 +402,9 @@ class Sharing {
 
 absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
-                                      const SharedParameters& shared) {
+                                      const SharedParameters& shared, const Matrices& matrices) {
   StepEnd end;
-  Maker make(c, optimizer);
+  Maker make(c, mesh, mesh.num_ranks() / strategy.stages, optimizer, matrices);
   Sharing sharing(make, shared);
   std::vector<Instruction> share, give_back, late_reduce, late_update, report;
   sharing.Values(share);
@@ -347,6 +428,14 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     for (const Maker::Trained& trained : gradients[i]) zeroed.push_back(trained.gradient);
     std::vector<Instruction> zero, reduce, update, values, of_twin;
     const int64_t twin = segments[i].twin;
+    std::vector<BufferId> updated;
+    for (const auto& [gradient, parameter] : gradients[i]) {
+      if (parameter.valid() && !sharing.IsShared(ParameterOf(c.buffers[gradient.index()].name)) &&
+          c.buffers[gradient.index()].layers >= segments[i].layers && (twin < 0 || segments[i].owned)) {
+        updated.push_back(parameter);
+      }
+    }
+    make.BeginUpdates(updated, segments[i].layers);
     if (!zeroed.empty()) zero.push_back(make.MakeZero(zeroed, absl::StrCat(segments[i].name, "/zero")));
     for (const auto& [gradient, parameter] : gradients[i]) {
       const std::string name(ParameterOf(c.buffers[gradient.index()].name));
@@ -382,6 +471,9 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     sharing.Collect(one, gradient, late_reduce);
     late.push_back({gradient, make.Find(one.name, BufferRole::kParameter)});
   }
+  std::vector<BufferId> updated_late;
+  for (const auto& [gradient, parameter] : late) updated_late.push_back(parameter);
+  make.BeginUpdates(updated_late, 1);
   for (const auto& [gradient, parameter] : late) {
     finish(gradient, parameter, late_reduce, late_update);
   }

@@ -16,14 +16,16 @@
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/strategy.h"
+#include "planner/passes/orthogonalize.h"
 
 namespace meshwright {
 
 // The update rule of the training section.
 struct UpdateRule {
-  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW, kLamb
+  OpKind kind = OpKind::kSgd;  // kSgd, kMomentum, kAdamW, kLamb, kMuon
   OpAttrs attrs;
   std::optional<OpAttrs> loss_scale = std::nullopt;  // scale_loss.h's; nullopt: the loss is not scaled
+  OpAttrs others = {};                               // kMuon: AdamW's, of parameters that are no matrices
 };
 
 // A parameter that several stages use (a tied embedding, S12.7). Its owner, the lowest stage whose backward pass has a
@@ -48,10 +50,10 @@ class StepEnd {
     bool owned = true;
   };
 
-  // Adds the blocks to the class.
+  // Adds the blocks to the class. `matrices`: what kMuon updates.
   static absl::StatusOr<StepEnd> Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
                                       const Strategy& strategy, const std::vector<SegmentLayers>& segments,
-                                      const SharedParameters& shared);
+                                      const SharedParameters& shared, const Matrices& matrices);
 
   void AppendStart(RankClass& c) const;  // clear, exchange shared parameters
   // Behind the last pass of a layer, whose gradients are complete; nothing where there are none to reduce.

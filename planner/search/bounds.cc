@@ -28,6 +28,8 @@ int64_t Parts(const Probe::Shares& shares, const Combination& combination) {
   return combination.parallel_optimizer && shares.rows % replicas == 0 ? replicas : 1;
 }
 
+int64_t RanksOfClass(const Degrees& degrees) { return degrees.data * degrees.context * degrees.tensor; }
+
 // One stage runs each micro-batch forward and backward at once, whatever the schedule.
 Schedule ScheduleOf(const Combination& combination) {
   return combination.degrees.pipeline > 1 ? combination.pipelining.schedule : Schedule::kOneFOneB;
@@ -320,6 +322,7 @@ Nanos LowerBounds::StepOf(const Probe& probe, const Combination& combination) co
       Nanos own_update;
       const int64_t own = stages.OwnRuns(k, s);
       for (const auto& [shares, time] : cost.update) own_update += time * own / Parts(shares, combination);
+      own_update += cost.in_turns * own / RanksOfClass(combination.degrees);
       // One kernel clears or updates what all layers of a run have, and takes at least as long as for one of them.
       const bool goes_on = cost.run >= 0 && cost.run == last_run;
       if (!goes_on) run_clear = run_update = Nanos();

@@ -34,8 +34,10 @@ void OverwriteGradients(Program& program) {
 // Reads a probe off the program of one micro-batch on one stage.
 class ProbeReader {
  public:
-  ProbeReader(bool scatters_gradients, bool shard_parameters, const LoweredProbe& lowered, const Prices& prices)
-      : scatters_gradients_(scatters_gradients),
+  ProbeReader(bool scatters_gradients, bool shard_parameters, const LoweredProbe& lowered, const CostModel& costs,
+              const Prices& prices)
+      : costs_(costs),
+        scatters_gradients_(scatters_gradients),
         shard_parameters_(shard_parameters),
         graph_(lowered.of->graph),
         program_(lowered.program),
@@ -121,7 +123,12 @@ class ProbeReader {
   void ReadUpdate(const Instruction& instruction, Nanos time, Probe::SegmentCost& cost) {
     const auto* compute = std::get_if<Compute>(&instruction.work);
     const size_t reads = instruction.reads.size();
-    if (compute == nullptr || reads < 2) return;
+    if (compute != nullptr && compute->turn != Turn()) {  // whole: the price is that of a part
+      cost.in_turns += costs_.Kernel(WorkOf(instruction, *compute, c_, program_.mesh));
+    }
+    if (compute == nullptr || reads < 2 || !IsOptimizer(compute->op)) return;
+    // What Muon does behind its first step has no gradient, and is split otherwise.
+    if (c_.buffers[instruction.reads[1].buffer.index()].role != BufferRole::kGradient) return;
     const std::optional<UpdateOperands> operands =
         UpdateOperandsOf(compute->op, compute->attrs, reads, instruction.writes.size());
     const size_t each = operands.has_value() ? operands->inputs : reads;
@@ -190,6 +197,7 @@ class ProbeReader {
     alike_[use] += bytes;
   }
 
+  const CostModel& costs_;
   const bool scatters_gradients_, shard_parameters_;
   const Graph& graph_;
   const Program& program_;
@@ -233,7 +241,7 @@ absl::StatusOr<Probe> ReadProbe(const Problem& problem, const CostModel& costs, 
   const bool scatters_gradients = ScattersGradients(problem, combination);
   if (scatters_gradients) OverwriteGradients(lowered.program);
   MESHWRIGHT_ASSIGN_OR_RETURN(const Prices prices, PriceProgram(lowered.program, costs));
-  return ProbeReader(scatters_gradients, combination.shard_parameters, lowered, prices).Read();
+  return ProbeReader(scatters_gradients, combination.shard_parameters, lowered, costs, prices).Read();
 }
 
 }  // namespace meshwright

@@ -43,6 +43,7 @@ struct Probe {
     Nanos forward, backward, clear;           // of one layer, on the compute stream
     Nanos forward_kernels, backward_kernels;  // of these, without collectives
     std::map<Shares, Nanos> update;           // by how its parameters can be split
+    Nanos in_turns;                           // of one layer's update, what one rank of the class does for all
     Bytes forward_inside, backward_inside;    // most that is alive of the blocks' own buffers
   };
   struct BufferUse {

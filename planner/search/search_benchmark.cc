@@ -143,6 +143,24 @@ void SearchOn(benchmark::State& state, const Problem& problem) {
 void BM_SearchGpt3(benchmark::State& state) { SearchOn(state, ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128))); }
 BENCHMARK(BM_SearchGpt3)->ArgName("threads")->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
 
+// `of_adamw`: as a multiple of the same search with AdamW. Of each matrix an update has some thirty-five instructions.
+void BM_SearchMuon(benchmark::State& state) {
+  const auto search = [](OpKind optimizer) {
+    Problem problem = ToyDecoderProblem(Gpt3(), 1536, A100Cluster(128));
+    problem.update.kind = optimizer;
+    return SecondsOf([&] { return Search(problem, {.threads = 1}); });
+  };
+  double muon = 0, adamw = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    adamw += search(OpKind::kAdamW);
+    state.ResumeTiming();
+    muon += search(OpKind::kMuon);
+  }
+  state.counters["of_adamw"] = muon / adamw;
+}
+BENCHMARK(BM_SearchMuon)->Unit(benchmark::kMillisecond);
+
 // `of_24`: as a multiple of its peer of 24 layers. Each layer count has other stages and chunks to look at.
 void BM_SearchLayers(benchmark::State& state) {
   const auto search = [](int64_t layers) {

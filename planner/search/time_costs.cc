@@ -90,7 +90,9 @@ double TimeCosts::Kernel(const Op& op, const Assignment& assignment) const {
 absl::StatusOr<double> TimeCosts::Update(const Tensor& parameter, const Layout& layout) const {
   const Shape local = LocalShape(parameter.shape, layout, mesh_);
   const bool master = SizeOf(parameter.dtype) < SizeOf(DType::kFloat32);
-  const size_t states = update_ == OpKind::kLamb ? 0 : NumStates(update_);  // those are of its first step
+  // Of LAMB the second step, whose states are the first's; of Muon the first.
+  const OpKind update = update_ == OpKind::kMuon ? OpKind::kMuonStep : update_;
+  const size_t states = update == OpKind::kLamb ? 0 : NumStates(update);
   const DType dtype = master ? DType::kFloat32 : parameter.dtype;
   const std::vector<Shape> inputs(2 + states, local);
   std::vector<Shape> outputs(1 + states, local);
@@ -99,9 +101,9 @@ absl::StatusOr<double> TimeCosts::Update(const Tensor& parameter, const Layout& 
     outputs.push_back(local);
     output_dtypes.push_back(parameter.dtype);
   }
-  MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule rule, InstantiateRule(InfoOf(update_).rule, inputs));
+  MESHWRIGHT_ASSIGN_OR_RETURN(const IndexRule rule, InstantiateRule(InfoOf(update).rule, inputs));
   const KernelWork work =
-      WorkOf(update_, OpAttrs(), rule, inputs, std::vector<DType>(inputs.size(), dtype), outputs, output_dtypes);
+      WorkOf(update, OpAttrs(), rule, inputs, std::vector<DType>(inputs.size(), dtype), outputs, output_dtypes);
   return static_cast<double>(costs_.Kernel(work).raw());
 }
 

@@ -474,7 +474,7 @@ UpdateRule RandomOptimizer(uint64_t seed) {
   Draw draw(seed);
   UpdateRule rule;
   rule.kind = draw.Of(std::vector<OpKind>{OpKind::kSgd, OpKind::kMomentum, OpKind::kAdamW, OpKind::kLamb});
-  const bool adaptive = rule.kind == OpKind::kAdamW || rule.kind == OpKind::kLamb;
+  const bool adaptive = rule.kind != OpKind::kSgd && rule.kind != OpKind::kMomentum;
   rule.attrs.learning_rate = adaptive ? 0.01 : 0.005;
   rule.attrs.beta1 = 0.75;
   rule.attrs.beta2 = 0.875;
@@ -485,6 +485,12 @@ UpdateRule RandomOptimizer(uint64_t seed) {
     scaling.growth = 2;
     scaling.backoff = 0.5;
     scaling.interval = 1 + draw.Below(3);
+  }
+  if (draw.Below(4) == 0) {
+    rule.kind = OpKind::kMuon;
+    rule.attrs.learning_rate = 0.01;
+    rule.attrs.weight_decay = 0.125;
+    rule.others = rule.attrs;
   }
   return rule;
 }

@@ -34,6 +34,9 @@ constexpr double kBound = 1e-12;
 // AdamW and LAMB divide by sqrt(v) + 1e-5, so where gradients are small they multiply the error of one by up to
 // learning rate / 1e-5 = 1000. Of the cases here the worst parameter differs by 3e-13, the worst gradient by 6e-15.
 constexpr double kAdaptiveBound = 1e-11;
+// Muon makes errors that are small beside the norm of a matrix larger by up to its five slopes at 0. Of the cases here
+// the worst parameter differs by 4e-11.
+constexpr double kMuonGrowth = 3.4445 * 3.4445 * 3.4445 * 3.4445 * 3.4445;  // 485
 
 // SGD's p - rate g with this rate is -rate g but for 2^-80 p, which is nothing beside the rounding of g.
 constexpr double kRateOfGradients = 0x1p80;
@@ -92,10 +95,10 @@ bool Near(double a, double b, double bound, double size = 1) {
   return std::abs(a - b) <= bound * std::max({size, std::abs(a), std::abs(b)});
 }
 
-void ExpectEqualLosses(const RunResult& sharded, const RunResult& whole) {
+void ExpectEqualLosses(const RunResult& sharded, const RunResult& whole, double bound) {
   ASSERT_EQ(sharded.losses.size(), whole.losses.size());
   for (size_t i = 0; i < whole.losses.size(); ++i) {
-    EXPECT_TRUE(Near(sharded.losses[i], whole.losses[i], kBound, 0))
+    EXPECT_TRUE(Near(sharded.losses[i], whole.losses[i], bound, 0))
         << "loss of step " << i + 1 << " is " << sharded.losses[i] << ", one rank has " << whole.losses[i];
   }
 }
@@ -211,6 +214,7 @@ void Check(uint64_t seed, Coverage& coverage) {
   ++coverage[absl::StrCat("ranks ", c.stages * c.ranks_per_stage)];
   const UpdateRule optimizer = RandomOptimizer(seed);
   const bool adaptive = optimizer.kind == OpKind::kAdamW || optimizer.kind == OpKind::kLamb;
+  const double growth = optimizer.kind == OpKind::kMuon ? kMuonGrowth : 1;
   const StepPrice price = RandomPrice(seed);
   // Where rows do not mix, the mean over micro-batches is that over the batch, so one rank takes it whole.
   ModelOptions one = c.model;
@@ -222,8 +226,8 @@ void Check(uint64_t seed, Coverage& coverage) {
   ASSERT_OK_AND_ASSIGN(const RunResult whole, run_whole(optimizer, kSteps));
   const absl::StatusOr<RunResult> sharded = Run(graph, strategy, optimizer, price, coverage);
   ASSERT_OK(sharded) << ToText(graph) << ToText(strategy);
-  ExpectEqualLosses(*sharded, whole);
-  ExpectEqualTensors(*sharded, whole, adaptive ? kAdaptiveBound : kBound, 1);
+  ExpectEqualLosses(*sharded, whole, kBound * growth);
+  ExpectEqualTensors(*sharded, whole, adaptive ? kAdaptiveBound : kBound * growth, 1);
   UpdateRule to_gradients{OpKind::kSgd, {}};
   to_gradients.attrs.learning_rate = kRateOfGradients;
   ASSERT_OK_AND_ASSIGN(const RunResult gradients, Run(graph, strategy, to_gradients, price, unused, 1));

@@ -121,6 +121,13 @@ inline constexpr BridgeKey kBridgeKeys[] = {
     {"adam-beta2", "optimizer", "adam_beta2"},
     {"adam-eps", "optimizer", "adam_eps"},
     {"sgd-momentum", "optimizer", "sgd_momentum"},
+    {"muon-momentum", "optimizer", "muon_momentum"},
+    {"muon-use-nesterov", "optimizer", "muon_use_nesterov", "true"},
+    {"muon-no-split-qkv", "optimizer", "muon_split_qkv", "false"},
+    {"muon-scale-mode", "optimizer", "muon_scale_mode"},
+    {"muon-extra-scale-factor", "optimizer", "muon_extra_scale_factor"},
+    {"muon-tp-mode", "optimizer", "muon_tp_mode"},
+    {"muon-num-ns-steps", "optimizer", "muon_num_ns_steps"},
     {"ckpt-format", "checkpoint", "ckpt_format"},
     {"seed", "rng", "seed"},
 };

@@ -104,6 +104,7 @@ absl::StatusOr<Exported> ToDeepSpeed(const Plan& plan) {
 TrainerWords WordsOfDeepSpeed(const Recipe& recipe) {
   TrainerWords words;
   words.other_opts = absl::StrCat("Hugging Face, DeepSpeed 0.17, ", GradientWords(recipe));
+  if (recipe.training.optimizer.kind == OpKind::kMuon) absl::StrAppend(&words.other_opts, ", Muon");
   words.attention = "flash_attention_2";
   words.zero_fsdp = recipe.zero_stage() == 0 ? "none" : absl::StrCat("ZeRO-", recipe.zero_stage(), ", overlap_comm");
   if (recipe.copies > 1) absl::StrAppend(&words.zero_fsdp, ", HSDP, dp_replicate ", recipe.copies);

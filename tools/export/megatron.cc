@@ -236,11 +236,13 @@ void AddParallelism(const Recipe& recipe, Options& out) {
     out.Add("--no-gradient-accumulation-fusion");
     out.Add("--init-model-with-meta-device");
   }
-  if (recipe.shard_optimizer) out.Add("--use-distributed-optimizer");
+  // Muon's states are shared out matrix by matrix, which its own kind of optimizer does.
+  const bool by_matrices = recipe.training.optimizer.kind == OpKind::kMuon;
+  if (recipe.shard_optimizer && !by_matrices) out.Add("--use-distributed-optimizer");
   if (recipe.copies > 1) out.Add("--num-distributed-optimizer-instances", recipe.copies);
   if (recipe.data * recipe.context > 1) {
     out.Add("--overlap-grad-reduce");
-    if (recipe.shard_optimizer) out.Add("--overlap-param-gather");
+    if (recipe.shard_optimizer && !by_matrices) out.Add("--overlap-param-gather");
     if (recipe.bucket_elements > 0) out.Add("--ddp-bucket-size", recipe.bucket_elements);
   }
   switch (recipe.recompute) {
@@ -256,6 +258,22 @@ void AddParallelism(const Recipe& recipe, Options& out) {
       out.Add("--recompute-method", "uniform");
       out.Add("--recompute-num-layers", 1);
   }
+}
+
+// As the plan has it: whole matrices also where tensor parallelism splits them, Nesterov's momentum, and updates as
+// large as AdamW's (core/optimizer/optimizer_config.py).
+void AddMuon(const Recipe& recipe, Options& out) {
+  const Optimizer& o = recipe.training.optimizer;
+  out.Add("--optimizer", recipe.shard_optimizer ? "dist_muon" : "muon");
+  out.Add("--muon-momentum", o.momentum);
+  out.Add("--muon-use-nesterov");
+  out.Add("--muon-no-split-qkv");
+  out.Add("--muon-scale-mode", "spectral");
+  out.Add("--muon-extra-scale-factor", 0.2);
+  if (recipe.tensor > 1) out.Add("--muon-tp-mode", "duplicated");
+  out.Add("--adam-beta1", o.beta1);
+  out.Add("--adam-beta2", o.beta2);
+  out.Add("--adam-eps", o.epsilon);
 }
 
 absl::Status AddTraining(const Recipe& recipe, Options& out) {
@@ -288,8 +306,10 @@ absl::Status AddTraining(const Recipe& recipe, Options& out) {
   } else if (o.kind == OpKind::kSgd || o.kind == OpKind::kMomentum) {
     out.Add("--optimizer", "sgd");
     out.Add("--sgd-momentum", o.momentum);
+  } else if (o.kind == OpKind::kMuon) {
+    AddMuon(recipe, out);
   } else {
-    return absl::UnimplementedError("Megatron has adam and sgd; change training.optimizer of the model");
+    return absl::UnimplementedError("Megatron has adam, muon and sgd; change training.optimizer of the model");
   }
   out.Add("--train-iters", t.steps);
   out.Add("--seed", t.seed);
@@ -374,6 +394,12 @@ absl::StatusOr<MegatronOptionList> MegatronOptionsOf(const Plan& plan, const Rec
                                        recipe.pipeline + recipe.microbatches % recipe.pipeline));
   }
   MESHWRIGHT_RETURN_IF_ERROR(CheckForm(recipe.model, recipe.training.fused_attention, layers, differences));
+  if (recipe.training.optimizer.kind == OpKind::kMuon && recipe.shard_parameters) {
+    return HasNo("Megatron", "Muon on parameters that are split", "--noshard_parameters");
+  }
+  if (recipe.training.optimizer.kind == OpKind::kMuon && recipe.copies > 1) {
+    return HasNo("Megatron", "Muon in groups of replicas", "--optimizer_weight_shard_size=-1");
+  }
   if (recipe.training.float8_parameters && !recipe.shard_optimizer && !recipe.shard_parameters) {
     return HasNo("Megatron", "weights in float8 (--fp8-param-gather) without its distributed optimizer",
                  "--parallel_optimizer");
@@ -441,8 +467,10 @@ TrainerWords WordsOfMegatron(const Recipe& recipe) {
   TrainerWords words;
   words.other_opts = absl::StrCat("Megatron-Core, no dropout, ", GradientWords(recipe));
   if (recipe.data * recipe.context > 1) {
-    absl::StrAppend(&words.other_opts, ", overlap-grad-reduce", recipe.shard_optimizer ? ", overlap-param-gather" : "");
+    const bool gathers = recipe.shard_optimizer && recipe.training.optimizer.kind != OpKind::kMuon;
+    absl::StrAppend(&words.other_opts, ", overlap-grad-reduce", gathers ? ", overlap-param-gather" : "");
   }
+  if (recipe.training.optimizer.kind == OpKind::kMuon) absl::StrAppend(&words.other_opts, ", Muon");
   if (recipe.chunks > 1) absl::StrAppend(&words.other_opts, ", overlap-p2p");
   if (recipe.expert_groups > 1) absl::StrAppend(&words.other_opts, ", DeepEP");
   words.zero_fsdp = recipe.shard_parameters ? "Megatron FSDP, ZeRO-3" : recipe.shard_optimizer ? "ZeRO-1" : "none";

@@ -1,4 +1,4 @@
-// Megatron-LM's options of layers that are not Llama's.
+// Megatron-LM's options of layers that are not Llama's, and of Muon.
 #include <map>
 #include <string>
 
@@ -32,6 +32,31 @@ TEST(MegatronTest, LatentAttention) {
   EXPECT_EQ(o.at("--rope-type"), "rope");  // yarn unasked
   EXPECT_THAT(ToNanotron(plan).status(),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has no latent attention")));
+}
+
+// Its states are shared out by its own kind of optimizer, and updates are as large as the plan's.
+TEST(MegatronTest, Muon) {
+  const std::string text =
+      absl::StrReplaceAll(Llama(), {{"{adamw: {learning_rate: 6e-4}}",
+                                     "{muon: {learning_rate: 6e-4, momentum: 0.9, beta2: 0.95, weight_decay: 0.1}}"}});
+  const Degrees degrees = {.data = 8, .tensor = 2, .microbatch = 1};
+  ASSERT_OK_AND_ASSIGN(Plan plan, PlanOf(text, degrees, {"--parallel_optimizer", "--noshard_parameters"}));
+  ASSERT_OK_AND_ASSIGN(const Exported megatron, ToMegatron(plan));
+  const std::map<std::string, std::string> o = OptionsOf(megatron.text);
+  EXPECT_EQ(o.at("--optimizer"), "dist_muon");
+  EXPECT_EQ(o.at("--muon-momentum"), "0.9");
+  EXPECT_EQ(o.at("--adam-beta2"), "0.95");
+  EXPECT_EQ(o.at("--muon-tp-mode"), "duplicated");
+  EXPECT_EQ(o.count("--use-distributed-optimizer"), 0u);
+  EXPECT_EQ(o.count("--overlap-param-gather"), 0u);
+  ASSERT_OK_AND_ASSIGN(const Exported nemo, ToNemo(plan));
+  EXPECT_THAT(nemo.text, HasSubstr("muon_momentum: 0.9"));
+  EXPECT_THAT(nemo.text, HasSubstr("muon_split_qkv: false"));
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(text, degrees, {"--noparallel_optimizer"}));
+  ASSERT_OK_AND_ASSIGN(const Exported whole, ToMegatron(plan));
+  EXPECT_EQ(OptionsOf(whole.text).at("--optimizer"), "muon");
+  ASSERT_OK_AND_ASSIGN(plan, PlanOf(text, degrees, {"--parallel_optimizer", "--shard_parameters"}));
+  EXPECT_THAT(ToMegatron(plan).status(), StatusIs(absl::StatusCode::kUnimplemented, "--noshard_parameters"));
 }
 
 // Megatron counts the tokens before, and a layer is whole where its number, from 1, is a multiple of the frequency

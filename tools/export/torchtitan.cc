@@ -93,6 +93,9 @@ absl::StatusOr<Exported> ToTorchtitan(const Plan& plan) {
                                              recipe.pipeline + recipe.microbatches % recipe.pipeline));
     }
   }
+  if (recipe.training.optimizer.kind != OpKind::kAdamW) {
+    out.differences.push_back("the optimizer stays the registry's, AdamW");
+  }
   const bool shard = recipe.shard_optimizer && recipe.data > 1;
   if (shard && !recipe.shard_parameters) {
     out.differences.push_back(

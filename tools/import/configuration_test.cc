@@ -192,6 +192,15 @@ TEST(MegatronTest, ScriptAsPeopleWriteThem) {
   EXPECT_EQ(session.file->training.dtype, DType::kBFloat16);
   EXPECT_THAT(imported.notes, Not(Contains(HasSubstr("not looked at"))));
   EXPECT_THAT(imported.notes, Contains("--hidden-dropout of 0.1 is left out: decoders have no dropout"));
+  // Muon, whose states its own kind of optimizer shares out.
+  ASSERT_OK_AND_ASSIGN(
+      const Imported muon,
+      Import(
+          absl::StrReplaceAll(kScript, {{"--use-distributed-optimizer", "--optimizer dist_muon --muon-momentum 0.95"}}),
+          {.device = "a100"}));
+  EXPECT_THAT(muon.text, HasSubstr("optimizer: {muon: {learning_rate: 3e-04, momentum: 0.95, "));
+  EXPECT_THAT(muon.text, HasSubstr("enable_parallel_optimizer: true"));
+  EXPECT_THAT(muon.notes, Contains(HasSubstr("--muon-tp-mode blockwise")));
   // Variables of the environment, and devices that a flag says.
   ASSERT_OK_AND_ASSIGN(const Imported other,
                        Import(kScript, {.devices = 64, .device = "a100", .variables = {{"TP", "8"}}}));

@@ -108,6 +108,9 @@ absl::Status ReadOptimizer(const NodeRef& in, Optimizer& o, std::vector<std::str
     o.kind = OpKind::kLamb;
   } else if (name == "sgd") {
     o.kind = o.momentum > 0 ? OpKind::kMomentum : OpKind::kSgd;
+  } else if (name == "muon") {
+    o.kind = OpKind::kMuon;
+    if (!Value(params, "momentum").present()) o.momentum = Optimizer::Default(o.kind).momentum;
   } else if (name != "adam" && name != "adamw") {
     notes.push_back(absl::StrCat("the optimizer ", QuoteForMessage(type), " is planned as adamw"));
   }

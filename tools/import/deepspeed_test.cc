@@ -165,6 +165,7 @@ TEST(DeepSpeedTest, Optimizers) {
   };
   EXPECT_THAT(written("AdamW"), HasSubstr("optimizer: {adamw"));
   EXPECT_THAT(written("Lamb"), HasSubstr("optimizer: {lamb"));
+  EXPECT_THAT(written("Muon"), HasSubstr("optimizer: {muon"));
   EXPECT_THAT(written("SGD"), HasSubstr("optimizer: {sgd"));
   EXPECT_THAT(written("SGD", "\"momentum\": 0.9, "), HasSubstr("optimizer: {momentum"));
   EXPECT_THAT(written("OneBitAdam"), HasSubstr("the optimizer \"OneBitAdam\" is planned as adamw"));

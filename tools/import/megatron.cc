@@ -349,6 +349,21 @@ class Megatron {
     return absl::OkStatus();
   }
 
+  // Where its Muon does other work than the plan's (core/optimizer/emerging_optimizers.py).
+  absl::Status TellOfMuon() {
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double turns, o_.NumberIfKnown("muon-num-ns-steps", 5));
+    if (turns != 5) {
+      o_.notes.push_back(absl::StrCat("--muon-num-ns-steps ", turns, " is planned as 5"));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string mode, o_.Text("muon-tp-mode", "blockwise"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double tensor, o_.NumberIfKnown("tensor-model-parallel-size", 1));
+    if (tensor > 1 && mode == "blockwise") {
+      o_.notes.push_back(
+          "--muon-tp-mode blockwise: a rank's part of a matrix is taken by itself there, whole ones here");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Float8Parameters() {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string scales, o_.Text("fp8-recipe", "delayed"));
     if (!IsOn("fp8-param-gather") || recipe_.product_bits() != 8) return absl::OkStatus();
@@ -384,9 +399,13 @@ class Megatron {
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string kind, o_.Text("optimizer", "adam"));
     MESHWRIGHT_ASSIGN_OR_RETURN(o.learning_rate, o_.NumberIfKnown("lr", 3e-4));
     MESHWRIGHT_ASSIGN_OR_RETURN(o.weight_decay, o_.NumberIfKnown("weight-decay", 0.01));
-    o.kind = kind == "sgd" ? OpKind::kMomentum : OpKind::kAdamW;
-    if (kind != "sgd" && kind != "adam") o_.notes.push_back(absl::StrCat("--optimizer ", kind, " is planned as adam"));
-    MESHWRIGHT_ASSIGN_OR_RETURN(o.momentum, o_.NumberIfKnown("sgd-momentum", 0.9));
+    const bool muon = kind == "muon" || kind == "dist_muon";
+    o.kind = kind == "sgd" ? OpKind::kMomentum : muon ? OpKind::kMuon : OpKind::kAdamW;
+    if (kind != "sgd" && kind != "adam" && !muon) {
+      o_.notes.push_back(absl::StrCat("--optimizer ", kind, " is planned as adam"));
+    }
+    MESHWRIGHT_ASSIGN_OR_RETURN(o.momentum, o_.NumberIfKnown(muon ? "muon-momentum" : "sgd-momentum", 0.9));
+    if (muon) MESHWRIGHT_RETURN_IF_ERROR(TellOfMuon());
     MESHWRIGHT_ASSIGN_OR_RETURN(o.beta1, o_.NumberIfKnown("adam-beta1", 0.9));
     MESHWRIGHT_ASSIGN_OR_RETURN(o.beta2, o_.NumberIfKnown("adam-beta2", 0.999));
     MESHWRIGHT_ASSIGN_OR_RETURN(o.epsilon, o_.NumberIfKnown("adam-eps", 1e-8));
@@ -507,7 +526,8 @@ class Megatron {
       o_.notes.push_back(absl::StrCat("--recompute-modules ", absl::StrJoin(modules, " "),
                                       ": planned as `selective`, attention, norms and activations"));
     }
-    recipe_.shard_optimizer = o_.Has("use-distributed-optimizer");
+    MESHWRIGHT_ASSIGN_OR_RETURN(const std::string optimizer, o_.Text("optimizer", "adam"));
+    recipe_.shard_optimizer = o_.Has("use-distributed-optimizer") || optimizer == "dist_muon";
     const bool fsdp = o_.Has("use-megatron-fsdp") || o_.Has("use-custom-fsdp");
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string split, o_.Text("data-parallel-sharding-strategy", "no_shard"));
     recipe_.shard_parameters = o_.Has("use-torch-fsdp2") || (fsdp && split == "optim_grads_params");

@@ -42,7 +42,7 @@ inline constexpr absl::string_view kOfNoConcern[] = {
     "check-", "ckpt", "clip-grad", "cross-entropy", "data-", "dataloader-", "decoupled-", "disable-gloo", "dist-ckpt",
     "distributed-", "eval-", "exit-", "export-", "finetune", "hysteresis", "init-method-std", "init-model-with",
     "initial-loss-scale", "is-hybrid-model", "load", "log-", "logging-", "loss-scale", "lr", "manual-gc", "master-",
-    "max-restarts", "max-tokens-to-oom", "merge-file", "min-lr", "min-loss-scale", "mock-data", "moe-aux-loss",
+    "max-restarts", "max-tokens-to-oom", "merge-file", "min-lr", "min-loss-scale", "mock-data", "muon-", "moe-aux-loss",
     "moe-grouped-gemm", "moe-permute-fusion", "moe-router-", "moe-z-loss", "mscale", "no-bias", "no-check", "no-create",
     "no-load", "no-masked-softmax", "no-mmap", "no-rope-fusion", "no-save", "node-rank", "num-workers", "one-logger",
     "overlap-param-gather", "override-opt", "profile", "rdzv", "redirects", "rerun", "reset-position-ids",

@@ -126,6 +126,10 @@ std::string OptimizerText(const Optimizer& o) {
       return absl::StrCat(o.kind == OpKind::kAdamW ? "{adamw: {" : "{lamb: {", rate,
                           ", beta1: ", ShortestNumber(o.beta1), ", beta2: ", ShortestNumber(o.beta2),
                           ", epsilon: ", ShortestNumber(o.epsilon), decay, "}}");
+    case OpKind::kMuon:
+      return absl::StrCat("{muon: {", rate, ", momentum: ", ShortestNumber(o.momentum),
+                          ", beta1: ", ShortestNumber(o.beta1), ", beta2: ", ShortestNumber(o.beta2),
+                          ", epsilon: ", ShortestNumber(o.epsilon), decay, "}}");
     case OpKind::kMomentum:
       return absl::StrCat("{momentum: {", rate, ", momentum: ", ShortestNumber(o.momentum), decay, "}}");
     default:

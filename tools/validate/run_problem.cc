@@ -71,6 +71,7 @@ Problem ProblemOf(const TrainingRun& run) {
   problem.batch = run.training.batch;
   problem.tokens_per_row = run.training.sequence;
   problem.update = {run.training.optimizer.kind, run.training.optimizer.Attrs()};
+  problem.update.others = run.training.optimizer.AttrsOfAdamW();
   problem.gradient_dtype = run.gradient_dtype;
   problem.cluster = run.cluster;
   problem.schedule = run.schedule;

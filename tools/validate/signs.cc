@@ -71,6 +71,7 @@ constexpr Words kNames[] = {
     {kMinGpt, "other_opts", "mingpt"},
     {kKeras, "other_opts", "keras"},
     {kLamb, "other_opts", "lamb|fusedlamb"},
+    {kMuon, "other_opts", "muon|dist_muon"},
     {kFusedAdam, "other_opts", "fused adam*|fusedadam*|adamw_torch_fused|adamw_apex_fused"},
     {kApexAdam, "other_opts", "apex fusedadam*|apex fused adam*|adamw_apex_fused"},
     // Its Triton kernels (unsloth/kernels: rms_layernorm, rope_embedding, swiglu, cross_entropy_loss, fast_lora).

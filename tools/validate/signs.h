@@ -50,6 +50,7 @@ enum class Sign : uint8_t {
   kMinGpt,
   kKeras,
   kLamb,
+  kMuon,
   kVTrainProfile,
   kLlmC,
   kAutoModel,

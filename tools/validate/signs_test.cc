@@ -106,7 +106,8 @@ TEST(SignsTest, WhatARowDeniesIsNotSo) {
                 {"positions by example", Sign::kSlicedPositions},
                 {"packed documents", Sign::kPackedDocuments},
                 {"DualPipe", Sign::kExpertOverlap},
-                {"LAMB", Sign::kLamb}};
+                {"LAMB", Sign::kLamb},
+                {"Muon", Sign::kMuon}};
   for (const auto& [word, sign] : kCases) {
     EXPECT_TRUE(Has(Of("other_opts", absl::StrCat("PyTorch; ", word)), sign)) << word;
     EXPECT_FALSE(Has(Of("other_opts", absl::StrCat("PyTorch; no ", word)), sign)) << word;

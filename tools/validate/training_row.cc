@@ -69,7 +69,9 @@ class RunReader {
       if (const int64_t further = ReadPipelineText(options).further; further > 0) run_.model.mtp_layers = further;
     }
     if (framework_.unties_head) run_.model.tied_embeddings = false;
-    run_.training.optimizer.kind = framework_.Is(Sign::kLamb) ? OpKind::kLamb : OpKind::kAdamW;
+    run_.training.optimizer.kind = framework_.Is(Sign::kLamb)   ? OpKind::kLamb
+                                   : framework_.Is(Sign::kMuon) ? OpKind::kMuon
+                                                                : OpKind::kAdamW;
     MESHWRIGHT_RETURN_IF_ERROR(ReadDegrees());
     if (!framework_.pads_vocabulary) {
       run_.model.vocab -= run_.model.vocab % run_.degrees.tensor;
