@@ -412,6 +412,29 @@ TEST(OptimizersTest, MomentumKeepsAVelocity) {
   EXPECT_THAT(values, ElementsAre(ElementsAre(2), ElementsAre(4)));
 }
 
+// u = 0.5 * 4 + 2 = 4, and the step looks ahead: 2 + 0.5 * 4 = 4; the parameter plays no part. Then 3 - 0.25 * (2 * -1
+// + 0.5 * 3) = 3.125. Where the step is skipped, u and the parameter stay, and the step is zero.
+TEST(OptimizersTest, MuonsTwoSteps) {
+  OpAttrs attrs = Rate(0.25);
+  attrs.beta1 = 0.5;
+  attrs.scale = 2;
+  attrs.weight_decay = 0.5;
+  const std::vector<In> step = {{{1}, {3}}, {{1}, {2}}, {{1}, {4}}}, apply = {{{1}, {3}}, {{1}, {-1}}};
+  ASSERT_OK_AND_ASSIGN(const auto made, RunOp(OpKind::kMuonStep, "", step, {{1}, {1}}, attrs));
+  EXPECT_THAT(made, ElementsAre(ElementsAre(4), ElementsAre(4)));
+  ASSERT_OK_AND_ASSIGN(const auto applied, RunOp(OpKind::kMuon, "", apply, {{1}, {1}}, attrs));
+  EXPECT_THAT(applied, ElementsAre(ElementsAre(3.125), ElementsAre(3.125)));  // and a copy
+  const auto skipped = [](std::vector<In> inputs) {
+    inputs.push_back({{}, {0}});
+    inputs.push_back({{}, {1}});
+    return inputs;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto none, RunOp(OpKind::kMuonStep, " -> ", skipped(step), {{1}, {1}}, attrs));
+  EXPECT_THAT(none, ElementsAre(ElementsAre(0), ElementsAre(4)));
+  ASSERT_OK_AND_ASSIGN(const auto kept, RunOp(OpKind::kMuon, " -> ", skipped(apply), {{1}, {1}}, attrs));
+  EXPECT_THAT(kept, ElementsAre(ElementsAre(3), ElementsAre(3)));
+}
+
 // Step 1 from zero state: both corrected averages are g and g^2, so the direction is g / |g| = -1 whatever the betas:
 // w = 3 - 0.5 * (-1 + 0.1 * 3) = 3.35. Step 2 with g = -2 again and beta 0.5: averages stay -2 and 4, direction -1.
 TEST(OptimizersTest, AdamWCorrectsItsAveragesByTheStep) {

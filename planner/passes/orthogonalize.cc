@@ -19,7 +19,7 @@ namespace {
 
 // Of the quintic whose slope at 0 is largest, by the authors.
 constexpr double kA = 3.4445, kB = -4.775, kC = 2.0315;
-constexpr int kTurns = 5;
+constexpr int kIterations = 5;
 // Added to the sum of squares: a step of zeros stays zeros.
 constexpr double kLeastSquares = 1e-14;
 
@@ -108,7 +108,7 @@ class Iteration {
   BufferId Run(BufferId x) {
     x = ToUnitNorm(x);
     const std::string gram = labels_.Gram();
-    for (int turn = 0; turn < kTurns; ++turn) {
+    for (int i = 0; i < kIterations; ++i) {
       const BufferId a =
           Add(OpKind::kMatMul, {x, x}, absl::StrCat(labels_.X(), ", ", labels_.TurnedX(), " -> ", gram), Gram("a"));
       const BufferId scaled = Scaled(a, kC, Gram("c")), summand = Scaled(a, kB, Gram("b"));

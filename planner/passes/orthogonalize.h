@@ -1,10 +1,10 @@
 // What Muon does between its two steps (Jordan et al. 2024, kellerjordan.github.io/posts/muon): the step of a matrix
-// becomes the nearest with orthogonal rows or columns, by five turns of a Newton-Schulz iteration on
+// becomes the nearest with orthogonal rows or columns, by five Newton-Schulz iterations on
 // X = step / |step|, with the smaller side in front (X X^T as small as can be):
 //
 //   A = X X^T,  B = b A + c A A,  X = a X + B X         a, b, c = 3.4445, -4.775, 2.0315
 //
-// All of it is done in the parameter's type. Three products a turn; what frameworks call addmm is a Scale and a product
+// All of it is done in the parameter's type. Three products each; what frameworks call addmm is a Scale and a product
 // with a third input here, as PyTorch's is a copy and a product that adds.
 //
 // Where a parameter is split over ranks, its step is gathered first; and where all ranks of a class then have the same,

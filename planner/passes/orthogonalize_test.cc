@@ -115,7 +115,7 @@ TEST_F(OrthogonalizeTest, OneRankDoesItForAllAndSendsIt) {
                                            {.first = 1, .step = 3}, "qkv", update);
   ASSERT_OK(VerifyProgram(program_)) << ToText(program_);
   EXPECT_EQ(all().buffers[direction.index()].layout, all().buffers[Find("qkv").index()].layout);
-  // Gathered, a norm by five kernels, five turns of six, sent, and each rank's columns of it.
+  // Gathered, a norm by five kernels, five iterations of six, sent, and each rank's columns of it.
   const std::vector<std::string> lines = Lines(program_, 0, "layers update");
   ASSERT_EQ(lines.size(), 1u + 1 + 5 + 5 * 6 + 1 + 1);
   EXPECT_THAT(lines[1], ::testing::HasSubstr("all_gather (x) dim 1 parameter"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "planner/passes/class_parts.h"
 #include "planner/passes/orthogonalize.h"
@@ -165,17 +166,19 @@ class Maker {
     if (parameter.shape.size() > dims.size()) dims.insert(dims.begin(), MatrixDim::kMatrix);
     return dims;
   }
-  // Before the updates of a block that runs for so many layers: among whom its matrices go round.
-  void BeginUpdates(const std::vector<BufferId>& parameters, int64_t layers) {
-    next_turn_ += turns_ * turn_layers_;
+  // Behind the updates of a block that runs for so many layers: the next layer's matrices go to the ranks behind these.
+  void EndUpdates(int64_t layers, std::vector<Instruction>& updates) {
+    const auto step = static_cast<int32_t>(turns_ % ranks_);
+    for (Instruction& instruction : updates) {
+      if (!absl::EndsWith(instruction.origin, kOrthogonalize)) continue;
+      if (auto* const kernel = std::get_if<Compute>(&instruction.work); kernel != nullptr && kernel->turn != Turn()) {
+        kernel->turn.step = step;
+      }
+      auto* const cast = std::get_if<Collective>(&instruction.work);
+      if (cast != nullptr && cast->kind == CollectiveKind::kBroadcast) cast->root_step = step;
+    }
+    next_turn_ += turns_ * layers;
     turns_ = 0;
-    turn_layers_ = layers;
-    for (const BufferId parameter : parameters) turns_ += TakesTurns(parameter) ? 1 : 0;
-    turn_ = 0;
-  }
-  bool TakesTurns(BufferId parameter) const {
-    const std::vector<MatrixDim> matrix = MatrixOf(c_.buffers[parameter.index()]);
-    return !matrix.empty() && meshwright::TakesTurns(c_.buffers[parameter.index()], matrix, mesh_, ranks_);
   }
 
   // `step` has the operands of an update in one go; `copy` as Lamb's.
@@ -209,9 +212,8 @@ class Maker {
       x = narrow;
     }
     Turn turn;
-    if (meshwright::TakesTurns(param, dims, mesh_, ranks_)) {
-      turn.first = static_cast<int32_t>((next_turn_ + turn_++) % ranks_);
-      turn.step = static_cast<int32_t>(turns_ % ranks_);
+    if (TakesTurns(param, dims, mesh_, ranks_)) {
+      turn.first = static_cast<int32_t>((next_turn_ + turns_++) % ranks_);  // its step: EndUpdates
     }
     const BufferId direction = Orthogonalize(c_, mesh_, ranks_, x, dims, turn, param.name, out);
     Instruction apply = MakeInstruction(Sync{}, {master, {direction, 0}}, {master}, param.name);
@@ -275,8 +277,7 @@ class Maker {
   const int64_t ranks_;  // of the class
   const UpdateRule& optimizer_;
   const Matrices& matrices_;
-  // Of the blocks before; of the block at hand, for each layer and so far; and its layers.
-  int64_t next_turn_ = 0, turns_ = 0, turn_ = 0, turn_layers_ = 0;
+  int64_t next_turn_ = 0, turns_ = 0;  // of the blocks before, and of one layer of the block at hand
 };
 
 // The owner's or the user's half of an exchange of shared values. All stages go through the shared parameters in the
@@ -398,6 +399,21 @@ class Sharing {
   std::map<BufferId, std::vector<EventId>> sent_;  // by parameter
 };
 
+// Adds to `report` what makes the class's losses whole; returns the blocks that clear them.
+std::vector<BlockId> ReportLosses(const Strategy& strategy, Maker& make, Sharing& sharing,
+                                  std::vector<Instruction>& report) {
+  std::vector<BlockId> zeros;
+  for (size_t i = 0, n = make.c_.buffers.size(); i < n; ++i) {
+    if (make.c_.buffers[i].role != BufferRole::kLoss) continue;
+    zeros.push_back(make.AddIfAny("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")}));
+    if (strategy.stages > 1 && DirectionsOf(strategy.schedule) > 1) {
+      sharing.ExchangeLoss(strategy.stages - 1 - make.c_.stage, BufferId(i), report);
+    }
+    make.Reduce(BufferId(i), Purpose::kReport, report);
+  }
+  return zeros;
+}
+
 }  // namespace
 
 absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const UpdateRule& optimizer,
@@ -428,14 +444,6 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     for (const Maker::Trained& trained : gradients[i]) zeroed.push_back(trained.gradient);
     std::vector<Instruction> zero, reduce, update, values, of_twin;
     const int64_t twin = segments[i].twin;
-    std::vector<BufferId> updated;
-    for (const auto& [gradient, parameter] : gradients[i]) {
-      if (parameter.valid() && !sharing.IsShared(ParameterOf(c.buffers[gradient.index()].name)) &&
-          c.buffers[gradient.index()].layers >= segments[i].layers && (twin < 0 || segments[i].owned)) {
-        updated.push_back(parameter);
-      }
-    }
-    make.BeginUpdates(updated, segments[i].layers);
     if (!zeroed.empty()) zero.push_back(make.MakeZero(zeroed, absl::StrCat(segments[i].name, "/zero")));
     for (const auto& [gradient, parameter] : gradients[i]) {
       const std::string name(ParameterOf(c.buffers[gradient.index()].name));
@@ -456,6 +464,7 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
         finish(gradient, parameter, reduce, update);
       }
     }
+    make.EndUpdates(segments[i].layers, update);
     blocks.zero = make.AddIfAny(absl::StrCat(segments[i].name, " zero"), std::move(zero));
     blocks.reduce = make.AddIfAny(absl::StrCat(segments[i].name, " reduce"), std::move(reduce));
     blocks.update = make.AddIfAny(absl::StrCat(segments[i].name, " update"), std::move(update));
@@ -471,25 +480,15 @@ absl::StatusOr<StepEnd> StepEnd::Make(RankClass& c, const Mesh& mesh, const Upda
     sharing.Collect(one, gradient, late_reduce);
     late.push_back({gradient, make.Find(one.name, BufferRole::kParameter)});
   }
-  std::vector<BufferId> updated_late;
-  for (const auto& [gradient, parameter] : late) updated_late.push_back(parameter);
-  make.BeginUpdates(updated_late, 1);
   for (const auto& [gradient, parameter] : late) {
     finish(gradient, parameter, late_reduce, late_update);
   }
+  make.EndUpdates(1, late_update);
   end.late_.reduce = make.AddIfAny("shared parameters reduce", std::move(late_reduce));
   end.late_.update = make.AddIfAny("shared parameters update", std::move(late_update));
   end.share_ = make.AddIfAny("share", std::move(share));
   end.give_back_ = make.AddIfAny("give back", std::move(give_back));
-  for (size_t i = 0, n = c.buffers.size(); i < n; ++i) {
-    if (c.buffers[i].role != BufferRole::kLoss) continue;
-    const BlockId zero = make.AddIfAny("loss zero", {make.MakeZero({BufferId(i)}, "loss/zero")});
-    end.segments_.emplace_back().zero = zero;
-    if (strategy.stages > 1 && DirectionsOf(strategy.schedule) > 1) {
-      sharing.ExchangeLoss(strategy.stages - 1 - c.stage, BufferId(i), report);
-    }
-    make.Reduce(BufferId(i), Purpose::kReport, report);
-  }
+  for (const BlockId zero : ReportLosses(strategy, make, sharing, report)) end.segments_.emplace_back().zero = zero;
   end.report_ = make.AddIfAny("report", std::move(report));
   return end;
 }

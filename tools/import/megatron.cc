@@ -351,9 +351,9 @@ class Megatron {
 
   // Where its Muon does other work than the plan's (core/optimizer/emerging_optimizers.py).
   absl::Status TellOfMuon() {
-    MESHWRIGHT_ASSIGN_OR_RETURN(const double turns, o_.NumberIfKnown("muon-num-ns-steps", 5));
-    if (turns != 5) {
-      o_.notes.push_back(absl::StrCat("--muon-num-ns-steps ", turns, " is planned as 5"));
+    MESHWRIGHT_ASSIGN_OR_RETURN(const double iterations, o_.NumberIfKnown("muon-num-ns-steps", 5));
+    if (iterations != 5) {
+      o_.notes.push_back(absl::StrCat("--muon-num-ns-steps ", iterations, " is planned as 5"));
     }
     MESHWRIGHT_ASSIGN_OR_RETURN(const std::string mode, o_.Text("muon-tp-mode", "blockwise"));
     MESHWRIGHT_ASSIGN_OR_RETURN(const double tensor, o_.NumberIfKnown("tensor-model-parallel-size", 1));
